@@ -1,0 +1,1 @@
+"""Text: tokenizers, chat templates, streaming text, and what each part of a request costs."""

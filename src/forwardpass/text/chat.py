@@ -1,0 +1,211 @@
+"""Chat: a conversation to the prompt of a model, and what each part of it costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+from forwardpass.errors import RequestError, TemplateError
+from forwardpass.text.guard import Guard, Rendered, strings_of
+from forwardpass.text.messages import Conversation, check_text, with_argument_objects
+from forwardpass.text.sections import TEMPLATE, Section, counted, section_names, spans_of
+from forwardpass.text.template import ChatTemplate, Request
+from forwardpass.text.templates import Templates
+from forwardpass.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class ChatPrompt:
+    """The prompt of a conversation: its ids, its text, and its ids counted by section."""
+
+    ids: tuple[int, ...]
+    text: str
+    _count: Callable[[], tuple[Section, ...]] = field(repr=False, compare=False)
+
+    @cached_property
+    def sections(self) -> tuple[Section, ...]:
+        """Tools, system, each message, template; they add up to the number of ids."""
+        return self._count()
+
+
+def text_prompt(tokenizer: Tokenizer, text: str, *, control: bool = False) -> ChatPrompt:
+    """A raw prompt without a template, its sections `text` and, for BOS, `template`."""
+    ids = tokenizer.encode(text, control=control)
+    whole = tokenizer.with_bos(ids)
+    sections = [Section("text", len(ids))]
+    if len(whole) > len(ids):
+        sections.append(Section(TEMPLATE, len(whole) - len(ids)))
+    return ChatPrompt(tuple(whole), text, lambda: tuple(sections))
+
+
+def report(tokenizer: Tokenizer, prompt: ChatPrompt) -> dict[str, Any]:
+    """What `tokens --json` prints: the total, the sections, and each token."""
+    return {
+        "total": len(prompt.ids),
+        "sections": [{"name": part.name, "tokens": part.tokens} for part in prompt.sections],
+        "tokens": [
+            {"id": i, "text": tokenizer.token_text(i), "control": tokenizer.is_control(i)}
+            for i in prompt.ids
+        ],
+    }
+
+
+class Chat:
+    """A tokenizer with the chat templates of its model."""
+
+    def __init__(self, tokenizer: Tokenizer, templates: Templates) -> None:
+        self.tokenizer = tokenizer
+        self.templates = templates
+        self._guards: dict[str, Guard] = {}
+
+    def prompt(
+        self,
+        conversation: Conversation,
+        *,
+        control: bool = False,
+        thinking: bool | None = None,
+        arguments: Mapping[str, object] | None = None,
+        documents: Sequence[Mapping[str, object]] | None = None,
+        template: str | None = None,
+        add_generation_prompt: bool = True,
+        now: Callable[[], datetime] = datetime.now,
+    ) -> ChatPrompt:
+        """The prompt that a model is given for a conversation.
+
+        `control=True` lets control tokens in the user's text be control tokens. `thinking` sets
+        the template's own argument for it; `arguments` sets others. `template` names one of
+        several. BOS comes first exactly once where the tokenizer asks for it.
+        Errors: RequestError for what the template has no place for, TemplateError from it.
+        """
+        chosen = self.templates.choose(bool(conversation.tools), template)
+        values = self._arguments(chosen, thinking, arguments or {})
+        request = Request(
+            messages=messages_for(chosen, conversation),
+            tools=list(conversation.tools) or None,
+            documents=documents,
+            special_tokens=self.tokenizer.special_tokens,
+            arguments=values,
+            add_generation_prompt=add_generation_prompt,
+            now=now,
+        )
+        _check_places(chosen, request)
+        rendered = self._render(chosen, request, control)
+        _check_present(chosen, request, rendered.text)
+        encoded = self.tokenizer.encode_parts(rendered.text, rendered.parts)
+        ids = self.tokenizer.with_bos(encoded.ids)
+        added = len(ids) - len(encoded.ids)
+
+        def count() -> tuple[Section, ...]:
+            spans = spans_of(self._guard(chosen), request, rendered.text)
+            return counted(spans, encoded.starts, added, section_names(request))
+
+        return ChatPrompt(tuple(ids), rendered.text, count)
+
+    @cached_property
+    def eos_ids(self) -> tuple[int, ...]:
+        """The ids that end an answer: the tokenizer's, and the one that ends a turn here.
+
+        That one is the control token that the template puts right after an assistant's text; some
+        files do not list it.
+        """
+        return tuple(dict.fromkeys([*self.tokenizer.eos_ids, *self._turn_end_ids()]))
+
+    def _turn_end_ids(self) -> tuple[int, ...]:
+        answer = "the answer"
+        talk = (
+            {"role": "user", "content": "the question"},
+            {"role": "assistant", "content": answer},
+        )
+        try:
+            rendered = self._guard(self.templates.choose()).render(
+                Request(
+                    talk,
+                    special_tokens=self.tokenizer.special_tokens,
+                    add_generation_prompt=False,
+                )
+            )
+        except (TemplateError, RequestError):
+            return ()
+        for part, after in pairwise(rendered.parts):
+            text = rendered.text[part.start : part.end].rstrip()
+            if part.control is None and text.endswith(answer) and after.control is not None:
+                return (after.control.id,)
+        return ()
+
+    def _guard(self, template: ChatTemplate) -> Guard:
+        if template.name not in self._guards:
+            self._guards[template.name] = Guard(template, self.tokenizer.control_tokens)
+        return self._guards[template.name]
+
+    def _render(self, template: ChatTemplate, request: Request, control: bool) -> Rendered:
+        if not control:
+            return self._guard(template).render(request)
+        text = template.render(request)
+        return Rendered(text, tuple(self.tokenizer.split(text, control=True)))
+
+    @staticmethod
+    def _arguments(
+        template: ChatTemplate, thinking: bool | None, arguments: Mapping[str, object]
+    ) -> dict[str, object]:
+        values = dict(arguments)
+        template.check_arguments(values)
+        for value in strings_of(values):
+            check_text(value, "template argument")
+        if thinking is not None:
+            names = template.thinking_arguments
+            if not names:
+                listed = ", ".join(template.arguments) or "none"
+                raise RequestError(
+                    f"{template.name} cannot switch thinking on or off",
+                    f"it reads: {listed}",
+                )
+            values.update(dict.fromkeys(names, thinking))
+        return values
+
+
+def messages_for(template: ChatTemplate, conversation: Conversation) -> list[dict[str, Any]]:
+    """The messages as this template reads them."""
+    messages = list(conversation.messages)
+    if not template.keeps_argument_text:
+        messages = [with_argument_objects(message) for message in messages]
+    if "developer" not in template.source:
+        messages = [
+            {**message, "role": "system"} if message["role"] == "developer" else message
+            for message in messages
+        ]
+    return messages
+
+
+def _check_places(template: ChatTemplate, request: Request) -> None:
+    """Refuses what the template would drop in silence."""
+    wanted = {
+        "tools": bool(request.tools) and not template.reads("tools"),
+        "documents": bool(request.documents) and not template.reads("documents"),
+        "tool_calls": "tool_calls" not in template.source
+        and any(message.get("tool_calls") for message in request.messages),
+    }
+    for name, missing in wanted.items():
+        if missing:
+            raise RequestError(
+                f"{template.name} has no place for {name}",
+                advice="leave them out, or bring a template that knows them with --template FILE",
+            )
+
+
+def _check_present(template: ChatTemplate, request: Request, text: str) -> None:
+    """Refuses a message whose role the template does not know and whose text it left out."""
+    for place, message in enumerate(request.messages):
+        if message["role"] in ("user", "assistant"):
+            continue
+        content = str(message["content"]).strip()
+        quoted = json.dumps(content, ensure_ascii=False)[1:-1]
+        known = message["role"] in template.literals
+        if content and not known and content not in text and quoted not in text:
+            raise RequestError(
+                f"{template.name} left out messages[{place}]: it has no role {message['role']!r}"
+            )

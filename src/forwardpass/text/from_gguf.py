@@ -1,0 +1,255 @@
+"""A tokenizer from the metadata of a GGUF file.
+
+Two kinds of `tokenizer.ggml.model` are known: `gpt2` (byte-level BPE, its merges in the file, the
+rule for cutting text named by `tokenizer.ggml.pre`) and `llama` (SentencePiece BPE, its merges
+implied by scores). Source: the GGUF specification, section "Tokenizer" (ggml, docs/gguf.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from forwardpass.errors import TokenizerError
+from forwardpass.text.library import (
+    AddedText,
+    BpeModel,
+    Merge,
+    byte_level_pipeline,
+    faults_are_tokenizer_errors,
+    sentencepiece_pipeline,
+)
+from forwardpass.text.pretokenizers import pre_tokenizer
+from forwardpass.text.spm import ScoredPieces
+from forwardpass.text.tokenizer import Libraries, Tokenizer
+from forwardpass.text.vocabulary import (
+    MAX_TOKENS,
+    ControlToken,
+    Vocabulary,
+    checked_id,
+    fallback_byte,
+)
+
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
+_P = "tokenizer.ggml."
+_NAMED = {
+    "bos_token": "bos_token_id",
+    "eos_token": "eos_token_id",
+    "unk_token": "unknown_token_id",
+    "pad_token": "padding_token_id",
+    "sep_token": "seperator_token_id",
+    "mask_token": "mask_token_id",
+}
+
+
+class _Metadata:
+    """Typed, checked reads of the tokenizer's keys."""
+
+    def __init__(self, metadata: Mapping[str, object], name: str) -> None:
+        self.name = name
+        self._metadata = metadata
+
+    def fail(self, fact: str, *details: str) -> TokenizerError:
+        return TokenizerError(f"{self.name}: {fact}", *details)
+
+    def text(self, key: str) -> str | None:
+        value = self._metadata.get(_P + key)
+        if value is not None and not isinstance(value, str):
+            raise self.fail(f"{_P}{key} is not a string")
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self._metadata.get(_P + key, default)
+        if not isinstance(value, bool):
+            raise self.fail(f"{_P}{key} = {value!r:.60} is not true or false")
+        return value
+
+    def array(self, key: str) -> list[object]:
+        value = self._metadata.get(_P + key)
+        if value is None:
+            raise self.fail(f"{_P}{key} is missing")
+        if isinstance(value, (str, bytes)) or not hasattr(value, "__len__"):
+            raise self.fail(f"{_P}{key} is not an array")
+        return list(value)  # type: ignore[call-overload,no-any-return]
+
+    def has(self, key: str) -> bool:
+        return _P + key in self._metadata
+
+    def token_id(self, key: str, count: int) -> int | None:
+        value = self._metadata.get(_P + key)
+        return None if value is None else checked_id(value, count, f"{self.name}: {_P}{key}")
+
+
+def from_gguf(
+    metadata: Mapping[str, object],
+    *,
+    name: str = "tokenizer",
+    pre: str | None = None,
+    eos_ids: Iterable[int] = (),
+) -> Tokenizer:
+    """The tokenizer that a GGUF file's metadata describes.
+
+    `pre` overrules `tokenizer.ggml.pre`. `eos_ids` are further ids that end an answer.
+    Errors: TokenizerError naming the key.
+    """
+    meta = _Metadata(metadata, name)
+    kind = meta.text("model")
+    if kind not in ("gpt2", "llama"):
+        raise meta.fail(f"{_P}model = {kind!r} is not known", "known: gpt2, llama")
+    texts = _strings(meta, "tokens")
+    if not 0 < len(texts) <= MAX_TOKENS:
+        raise meta.fail(f"{_P}tokens has {len(texts):,} entries, wanted 1 to {MAX_TOKENS:,}")
+    types = _types(meta, len(texts))
+    with faults_are_tokenizer_errors(name):
+        if kind == "gpt2":
+            libraries, add_bos = _byte_level(meta, texts, types, pre)
+        else:
+            libraries, add_bos = _sentencepiece(meta, texts, types), True
+    vocabulary = _vocabulary(meta, texts, types, kind == "gpt2", add_bos, eos_ids)
+    return Tokenizer(vocabulary, libraries, name=name)
+
+
+def _strings(meta: _Metadata, key: str) -> list[str]:
+    values = meta.array(key)
+    for place, value in enumerate(values):
+        if not isinstance(value, str):
+            raise meta.fail(f"{_P}{key}[{place:,}] is not a string")
+        if not value.isascii() and not _is_unicode(value):
+            raise meta.fail(f"{_P}{key}[{place:,}] is not UTF-8")
+    return values  # type: ignore[return-value]
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair stands for a byte that was not UTF-8
+        return False
+    return True
+
+
+def _types(meta: _Metadata, count: int) -> list[int]:
+    if not meta.has("token_type"):
+        return [_NORMAL] * count
+    values = meta.array("token_type")
+    if len(values) != count:
+        raise meta.fail(f"{_P}token_type has {len(values):,} entries for {count:,} tokens")
+    kinds = {0: _NORMAL, **{kind: kind for kind in range(1, 7)}}  # 0: not stated
+    try:
+        return [kinds[value] for value in values]  # type: ignore[index]
+    except (KeyError, TypeError):
+        raise meta.fail(f"{_P}token_type holds something that is not a type from 0 to 6") from None
+
+
+def _added(texts: Sequence[str], types: Sequence[int]) -> list[AddedText]:
+    found = {}
+    for place, (text, kind) in enumerate(zip(texts, types, strict=True)):
+        if kind == _USER_DEFINED and text:
+            found[text] = AddedText(text, place)
+    return list(found.values())
+
+
+def _byte_level(
+    meta: _Metadata, texts: Sequence[str], types: Sequence[int], pre: str | None
+) -> tuple[Libraries, bool]:
+    rule = pre_tokenizer(pre or meta.text("pre"), where=meta.name)
+    kept = {_NORMAL, _USER_DEFINED, _BYTE}
+    pairs = enumerate(zip(texts, types, strict=True))
+    vocab = {text: place for place, (text, kind) in pairs if kind in kept and text}
+    control = {text for text, kind in zip(texts, types, strict=True) if kind not in kept}
+    merges = _merges(meta, vocab, control)
+    prefix = meta.flag("add_space_prefix", False)
+    pipeline = byte_level_pipeline(rule, _added(texts, types), prefix=prefix)
+    model = BpeModel(vocab, merges, whole_words=rule.whole_words)
+    library = pipeline.build(model.build())
+    return lambda text, first: library, rule.add_bos
+
+
+def _merges(meta: _Metadata, vocab: Mapping[str, int], control: set[str]) -> list[Merge]:
+    merges: list[Merge] = []
+    for place, line in enumerate(_strings(meta, "merges")):
+        left, _, right = line.partition(" ")
+        if left in vocab and right in vocab and left + right in vocab:
+            merges.append((left, right))
+        elif left + right not in control:  # text must not become a control token
+            missing = next(part for part in (left, right, left + right) if part not in vocab)
+            raise meta.fail(
+                f"{_P}merges[{place:,}] = {line!r:.80} needs the token {missing!r:.60}",
+                "which the vocabulary does not have",
+            )
+    return merges
+
+
+def _sentencepiece(meta: _Metadata, texts: Sequence[str], types: Sequence[int]) -> Libraries:
+    if meta.has("precompiled_charsmap"):
+        raise meta.fail(f"{_P}precompiled_charsmap: this version cannot apply it")
+    scores = _scores(meta, len(texts))
+    mergeable: dict[str, float] = {}
+    vocab: dict[str, int] = {}
+    bytes_named: set[int] = set()
+    unknown = None
+    for place, (text, kind) in enumerate(zip(texts, types, strict=True)):
+        if kind == _NORMAL and text:
+            mergeable[text], vocab[text] = scores[place], place
+        elif kind == _USER_DEFINED or (kind == _UNKNOWN and unknown is None):
+            vocab.setdefault(text, place)
+            unknown = text if kind == _UNKNOWN else unknown
+        elif kind == _BYTE:
+            byte = fallback_byte(text)
+            if byte is None:
+                raise meta.fail(f"{_P}tokens[{place:,}] = {text!r:.60} is no byte like <0x0A>")
+            bytes_named.add(byte)
+            vocab[f"<0x{byte:02X}>"] = place
+    fallback = len(bytes_named) == 256
+    if unknown is None and not fallback:
+        raise meta.fail("no unknown token and not all 256 byte tokens: some text has no tokens")
+    pipeline = sentencepiece_pipeline(
+        _added(texts, types), prefix=meta.flag("add_space_prefix", True)
+    )
+    pieces = ScoredPieces(mergeable, vocab, pipeline, unknown, fallback)
+    return lambda text, first: pieces.library_for(text)
+
+
+def _scores(meta: _Metadata, count: int) -> list[float]:
+    values = meta.array("scores")
+    if len(values) != count:
+        raise meta.fail(f"{_P}scores has {len(values):,} entries for {count:,} tokens")
+    try:
+        scores = [float(value) for value in values]  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise meta.fail(f"{_P}scores holds something that is not a number") from None
+    if not all(map(math.isfinite, scores)):
+        raise meta.fail(f"{_P}scores holds a value that is not finite")
+    return scores
+
+
+def _vocabulary(
+    meta: _Metadata,
+    texts: list[str],
+    types: list[int],
+    byte_level: bool,
+    add_bos: bool,
+    eos_ids: Iterable[int],
+) -> Vocabulary:
+    count = len(texts)
+    control = [i for i, kind in enumerate(types) if kind in (_CONTROL, _UNKNOWN) and texts[i]]
+    named = {role: meta.token_id(key, count) for role, key in _NAMED.items()}
+    ends = [meta.token_id(f"{key}_token_id", count) for key in ("eos", "eot", "eom")]
+    ends += [checked_id(i, count, f"{meta.name}: end-of-text id") for i in eos_ids]
+    byte_ids = {}
+    for place, kind in enumerate(types):
+        byte = fallback_byte(texts[place]) if kind == _BYTE else None
+        if byte is not None:
+            byte_ids[place] = byte
+    literal_kinds = {_UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED}
+    return Vocabulary(
+        texts=tuple(texts),
+        byte_level=byte_level,
+        control=tuple(ControlToken(i, texts[i]) for i in control),
+        literal=frozenset(i for i, kind in enumerate(types) if kind in literal_kinds),
+        byte_ids=byte_ids,
+        bos_id=named["bos_token"],
+        eos_ids=tuple(dict.fromkeys(i for i in ends if i is not None)),
+        unknown_id=named["unk_token"],
+        add_bos=meta.flag("add_bos_token", add_bos),
+        special_tokens={role: texts[i] for role, i in named.items() if i is not None},
+    )

@@ -1,0 +1,326 @@
+"""`tokenizer.json`, checked part by part before the library sees any of it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from forwardpass.errors import TokenizerError
+from forwardpass.text.library import AddedText, BpeModel, Merge, Pipeline, UnigramModel
+from forwardpass.text.tokenizer import Libraries
+from forwardpass.text.vocabulary import MAX_TOKENS, fallback_byte
+
+_PARTS = {
+    "normalizer": {
+        "Sequence", "NFC", "NFD", "NFKC", "NFKD", "Replace", "Prepend", "Strip", "Lowercase",
+        "StripAccents", "Nmt", "Precompiled", "BertNormalizer", "ByteLevel",
+    },
+    "pre_tokenizer": {
+        "Sequence", "ByteLevel", "Split", "Digits", "Metaspace", "Punctuation", "Whitespace",
+        "WhitespaceSplit", "UnicodeScripts", "BertPreTokenizer", "CharDelimiterSplit",
+    },
+    "post_processor": {"Sequence", "TemplateProcessing", "ByteLevel"},
+    "decoder": {"Sequence", "ByteLevel", "ByteFallback", "Fuse", "Replace", "Strip", "Metaspace"},
+}  # fmt: skip
+_MAX_DEPTH = 8
+# A piece renamed to this is not found in text.
+_HIDDEN = "\U0010ffff hidden "
+
+
+@dataclass(frozen=True)
+class _Added:
+    id: int
+    text: str
+    special: bool
+    lstrip: bool
+    rstrip: bool
+    single_word: bool
+    normalized: bool
+
+
+class TokenizerJson:
+    """A checked `tokenizer.json`.
+
+    `config_tokens` are added tokens of `tokenizer_config.json`, used where the file lacks them;
+    `named` are the texts that the config gives a role (`bos_token`, …): control tokens too.
+    """
+
+    def __init__(
+        self,
+        data: Mapping[str, Any],
+        name: str,
+        config_tokens: Sequence[Mapping[str, Any]] = (),
+        named: Collection[str] = (),
+    ) -> None:
+        self._name = name
+        self._data = data
+        for part, known in _PARTS.items():
+            for kind, _ in self._steps(part, data.get(part)):
+                if kind not in known:
+                    raise self._fail(f"{part} of type {kind!r:.40} is not known")
+        model = data.get("model")
+        if not isinstance(model, dict):
+            raise self._fail("model is missing")
+        self._model: Mapping[str, Any] = model
+        # Files from before the field existed hold a BPE model.
+        self._kind = model.get("type", "BPE")
+        if self._kind not in ("BPE", "Unigram"):
+            raise self._fail(f"model.type = {self._kind!r:.40}; known: BPE, Unigram")
+        self._vocab = self._bpe_vocab() if self._kind == "BPE" else self._unigram_vocab()
+        added = self._added_tokens(config_tokens)
+        self.control = [t for t in added if t.special or t.text in named]
+        ordinary = [t for t in added if not (t.special or t.text in named)]
+        self._ordinary = ordinary
+        self.literal = frozenset(token.id for token in added)
+        self.size = 1 + max([*self._vocab.values(), *self.literal], default=-1)
+        if not 0 < self.size <= MAX_TOKENS:
+            raise self._fail(f"ids up to {self.size - 1:,}; wanted 1 to {MAX_TOKENS:,} tokens")
+        self._byte_fallback = self._flag("byte_fallback")
+        steps = [kind for kind, _ in self._steps("decoder", data.get("decoder"))]
+        cuts = [kind for kind, _ in self._steps("pre_tokenizer", data.get("pre_tokenizer"))]
+        self.byte_level = "ByteLevel" in (steps or cuts)
+        self.unknown_id = self._unknown()
+
+    def _fail(self, fact: str) -> TokenizerError:
+        return TokenizerError(f"{self._name}: {fact}")
+
+    def _flag(self, key: str) -> bool:
+        value = self._model.get(key, False)
+        if value is not None and not isinstance(value, bool):
+            raise self._fail(f"model.{key} = {value!r:.40} is not true or false")
+        return bool(value)
+
+    def _steps(self, part: str, value: Any, depth: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The steps of a part, sequences opened."""
+        if value is None:
+            return
+        if not isinstance(value, dict) or not isinstance(value.get("type"), str):
+            raise self._fail(f"{part} is not an object with a type")
+        yield value["type"], value
+        if value["type"] == "Sequence":
+            inner = next((v for v in value.values() if isinstance(v, list)), None)
+            if inner is None or depth == _MAX_DEPTH:
+                raise self._fail(f"{part}: a sequence without steps, or too many inside each other")
+            for step in inner:
+                yield from self._steps(part, step, depth + 1)
+
+    def _bpe_vocab(self) -> dict[str, int]:
+        vocab = self._model.get("vocab")
+        if not isinstance(vocab, dict):
+            raise self._fail("model.vocab is not an object")
+        for text, token_id in vocab.items():
+            if type(token_id) is not int or not 0 <= token_id < MAX_TOKENS:
+                raise self._fail(f"model.vocab[{text!r:.40}] = {token_id!r:.40} is not a token id")
+            if not text.isascii():
+                self._check_unicode(text)
+        if len(set(vocab.values())) != len(vocab):
+            raise self._fail("model.vocab gives one id to two tokens")
+        return dict(vocab)
+
+    def _unigram_vocab(self) -> dict[str, int]:
+        vocab = self._model.get("vocab")
+        if not isinstance(vocab, list):
+            raise self._fail("model.vocab is not an array")
+        for place, entry in enumerate(vocab):
+            if (
+                not isinstance(entry, list)
+                or len(entry) != 2
+                or not isinstance(entry[0], str)
+                or type(entry[1]) not in (int, float)
+                or not -1e30 < entry[1] < 1e30
+            ):
+                raise self._fail(f"model.vocab[{place:,}] is not [piece, score]")
+            self._check_unicode(entry[0])
+        return {entry[0]: place for place, entry in enumerate(vocab)}
+
+    def _check_unicode(self, text: str) -> None:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise self._fail(f"the token {text!r:.40} has half a surrogate pair") from None
+
+    def _added_tokens(self, config_tokens: Sequence[Mapping[str, Any]]) -> list[_Added]:
+        listed = self._data.get("added_tokens", [])
+        if not isinstance(listed, list):
+            raise self._fail("added_tokens is not an array")
+        found: dict[int, _Added] = {}
+        texts: set[str] = set()
+        for place, entry in enumerate([*listed, *config_tokens]):
+            token = self._added_token(entry, f"added_tokens[{place:,}]")
+            late = place >= len(listed)
+            if late and (token.id in found or token.text in texts):
+                continue
+            taken = self._vocab.get(token.text, token.id)
+            if token.id in found or token.text in texts or taken != token.id:
+                raise self._fail(
+                    f"added_tokens[{place:,}]: {token.text!r:.40} has two ids or names"
+                )
+            found[token.id] = token
+            texts.add(token.text)
+        by_id = {token_id: text for text, token_id in self._vocab.items()}
+        for token in found.values():
+            other = by_id.get(token.id, token.text)
+            if other != token.text:
+                raise self._fail(f"id {token.id:,} is {token.text!r:.40} and {other!r:.40}")
+        return sorted(found.values(), key=lambda token: token.id)
+
+    def _added_token(self, entry: Any, where: str) -> _Added:
+        if not isinstance(entry, dict):
+            raise self._fail(f"{where} is not an object")
+        token_id, text = entry.get("id"), entry.get("content")
+        if type(token_id) is not int or not 0 <= token_id < MAX_TOKENS:
+            raise self._fail(f"{where}.id = {token_id!r:.40} is not a token id")
+        if not isinstance(text, str) or not text:
+            raise self._fail(f"{where}.content is not a text")
+        self._check_unicode(text)
+        flags = {key: entry.get(key, False) for key in ("special", "lstrip", "rstrip",
+                                                        "single_word", "normalized")}  # fmt: skip
+        for key, value in flags.items():
+            if not isinstance(value, bool):
+                raise self._fail(f"{where}.{key} = {value!r:.40} is not true or false")
+        return _Added(token_id, text, **flags)
+
+    def _unknown(self) -> int | None:
+        if self._kind == "Unigram":
+            value = self._model.get("unk_id")
+            if value is not None and (type(value) is not int or not 0 <= value < len(self._vocab)):
+                raise self._fail(f"model.unk_id = {value!r:.40} is not a token id")
+            return value
+        text = self._model.get("unk_token")
+        if text is not None and (not isinstance(text, str) or self.find(text) is None):
+            raise self._fail(f"model.unk_token = {text!r:.40} is not a token")
+        return self.find(text)
+
+    def find(self, text: str | None) -> int | None:
+        """The id of the token written so, or None."""
+        if text is None:
+            return None
+        added = {token.text: token.id for token in [*self.control, *self._ordinary]}
+        return added.get(text, self._vocab.get(text))
+
+    def texts(self) -> tuple[str | None, ...]:
+        """The text of each id."""
+        texts: list[str | None] = [None] * self.size
+        for text, token_id in self._vocab.items():
+            texts[token_id] = text
+        for token in [*self.control, *self._ordinary]:
+            texts[token.id] = token.text
+        return tuple(texts)
+
+    def byte_ids(self) -> dict[int, int]:
+        """The byte-fallback tokens and their bytes."""
+        if not self._byte_fallback:
+            return {}
+        named = {token_id: fallback_byte(text) for text, token_id in self._vocab.items()}
+        return {i: byte for i, byte in named.items() if byte is not None and i not in self.literal}
+
+    def prefix(self) -> list[int] | None:
+        """The ids that the file's post-processor puts before one text; None: it says nothing."""
+        value = self._data.get("post_processor")
+        for kind, step in self._steps("post_processor", value):
+            if kind == "TemplateProcessing":
+                return self._template_prefix(step)
+        return None
+
+    def _template_prefix(self, step: Mapping[str, Any]) -> list[int]:
+        ids: list[int] = []
+        single = step.get("single")
+        for entry in single if isinstance(single, list) else []:
+            if not isinstance(entry, dict):
+                break
+            if "Sequence" in entry:
+                return ids
+            token = entry.get("SpecialToken")
+            text = token.get("id") if isinstance(token, dict) else None
+            token_id = self.find(text) if isinstance(text, str) else None
+            if token_id is None:
+                break
+            ids.append(token_id)
+        raise self._fail("post_processor.single is not special tokens around one text")
+
+    def libraries(self) -> Libraries:
+        """The library's tokenizer for plain text, at the start of a prompt and after it."""
+        added = [
+            AddedText(t.text, t.id, t.single_word, t.lstrip, t.rstrip, t.normalized)
+            for t in self._ordinary
+        ]
+        normalizer, cuts = self._data.get("normalizer"), self._data.get("pre_tokenizer")
+        model = (self._bpe() if self._kind == "BPE" else self._unigram()).build()
+        first = Pipeline(normalizer, cuts, added).build(model)
+        later_cuts = _without_first_blank(cuts)
+        later = (
+            first if later_cuts == cuts else Pipeline(normalizer, later_cuts, added).build(model)
+        )
+        return lambda text, at_start: first if at_start else later
+
+    def _bpe(self) -> BpeModel:
+        for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
+            if self._model.get(key):
+                raise self._fail(f"model.{key} is set, which this version cannot honor")
+        unknown = None if self.unknown_id is None else self._model["unk_token"]
+        hidden = {token.text for token in self.control} - {unknown}
+        vocab = {text: i for text, i in self._vocab.items() if text not in hidden}
+        vocab.update({token.text: token.id for token in self._ordinary})
+        if unknown is not None:
+            vocab[unknown] = self.unknown_id or 0
+        reserved = hidden | ({unknown} if unknown is not None else set())
+        return BpeModel(
+            vocab,
+            self._merges(vocab, reserved),
+            unknown,
+            self._flag("fuse_unk"),
+            self._byte_fallback,
+            self._flag("ignore_merges"),
+        )
+
+    def _merges(self, vocab: Mapping[str, int], reserved: Collection[str]) -> list[Merge]:
+        listed = self._model.get("merges")
+        if not isinstance(listed, list):
+            raise self._fail("model.merges is not an array")
+        merges: list[Merge] = []
+        for place, entry in enumerate(listed):
+            parts = entry.split(" ") if isinstance(entry, str) else entry
+            if not isinstance(parts, list) or len(parts) != 2:
+                raise self._fail(f"model.merges[{place:,}] is not two tokens")
+            left, right = parts
+            if not isinstance(left, str) or not isinstance(right, str):
+                raise self._fail(f"model.merges[{place:,}] is not two tokens")
+            whole = left + right
+            if whole in reserved:
+                continue  # text must not become a control token
+            if left not in vocab or right not in vocab or whole not in vocab:
+                raise self._fail(f"model.merges[{place:,}] = {parts!r:.80} names an unknown token")
+            merges.append((left, right))
+        return merges
+
+    def _unigram(self) -> UnigramModel:
+        hidden = {token.id for token in self.control}
+        ordinary = {token.id: token.text for token in self._ordinary}
+        pieces = [
+            (f"{_HIDDEN}{place}" if place in hidden else text, float(score))
+            for place, (text, score) in enumerate(self._model["vocab"])
+        ]
+        worst = min((score for _, score in pieces), default=0.0) - 100
+        for place in range(len(pieces), 1 + max(ordinary, default=-1)):
+            pieces.append((ordinary.get(place, f"{_HIDDEN}{place}"), worst))
+        return UnigramModel(pieces, self.unknown_id, self._byte_fallback)
+
+
+def _without_first_blank(cuts: Any) -> Any:
+    """The pre-tokenizer for a text that does not start the prompt.
+
+    Metaspace with `prepend_scheme: first` puts its blank only before the very first word.
+    """
+    later = copy.deepcopy(cuts)
+    waiting = [later]
+    while waiting:
+        step = waiting.pop()
+        if isinstance(step, dict):
+            if step.get("type") == "Metaspace" and step.get("prepend_scheme") == "first":
+                step["prepend_scheme"] = "never"
+            waiting.extend(v for v in step.values() if isinstance(v, (list, dict)))
+        elif isinstance(step, list):
+            waiting.extend(step)
+    return later

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from forwardpass.errors import TokenizerError
+from forwardpass.text.from_gguf import from_gguf
+from forwardpass.text.pretokenizers import PRE_TOKENIZERS
+from text.vocabularies import gguf_of, scored_gguf, trained_bpe
+
+P = "tokenizer.ggml."
+
+
+def refused(metadata: dict[str, Any], **changes: Any) -> str:
+    for key, value in changes.items():
+        metadata[P + key] = value
+    with pytest.raises(TokenizerError) as caught:
+        from_gguf(metadata, name="m.gguf")
+    return str(caught.value)
+
+
+def byte_level() -> dict[str, Any]:
+    return gguf_of(trained_bpe())
+
+
+def scored() -> dict[str, Any]:
+    return scored_gguf(["▁", "a", "▁a"])
+
+
+def test_an_unknown_rule_for_cutting_text_is_refused_with_the_way_out() -> None:
+    text = refused(byte_level(), pre="qwen3")
+    assert "tokenizer.ggml.pre = 'qwen3'" in text
+    assert "did you mean qwen2?" in text
+    assert "--pre NAME" in text
+    assert all(name in text for name in PRE_TOKENIZERS)
+    named = from_gguf(byte_level() | {P + "pre": "qwen3"}, pre="gpt-2")
+    assert named.encode("the dog") == from_gguf(byte_level()).encode("the dog")
+
+
+def test_a_missing_rule_for_cutting_text_is_refused() -> None:
+    metadata = byte_level()
+    del metadata[P + "pre"]
+    assert "tokenizer.ggml.pre is missing" in refused(metadata)
+
+
+def test_an_unknown_kind_of_model_is_refused_by_name() -> None:
+    assert "tokenizer.ggml.model = 'rwkv'" in refused(byte_level(), model="rwkv")
+    assert "tokenizer.ggml.model = None" in refused({})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("tokens", ["a", 3], "tokens[1] is not a string"),
+        ("tokens", "abc", "tokens is not an array"),
+        ("tokens", [], "0 entries"),
+        ("tokens", ["\ud800"], "is not UTF-8"),
+        ("token_type", [1], "token_type has 1 entries"),
+        ("token_type", None, "token_type"),
+        ("merges", ["a"], "merges[0] = 'a' needs the token ''"),
+        ("merges", ["a zzz"], "needs the token 'zzz'"),
+        ("merges", [7], "merges[0] is not a string"),
+        ("bos_token_id", 10**6, "bos_token_id = 1000000"),
+        ("bos_token_id", -1, "bos_token_id = -1"),
+        ("bos_token_id", True, "bos_token_id = True"),
+        ("eos_token_id", "2", "eos_token_id = '2'"),
+        ("add_bos_token", 1, "add_bos_token = 1 is not true or false"),
+        ("pre", 3, "pre is not a string"),
+    ],
+)
+def test_a_hostile_key_of_a_byte_level_vocabulary_is_named(
+    key: str, value: object, says: str
+) -> None:
+    metadata = byte_level()
+    if key == "token_type" and value is None:
+        value = [9] * len(metadata[P + "tokens"])
+    assert says in refused(metadata, **{key: value})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("scores", [0.0], "scores has 1 entries"),
+        ("scores", ["x"], "scores"),
+        ("scores", [float("nan")], "not finite"),
+        ("precompiled_charsmap", [1, 2], "cannot apply it"),
+    ],
+)
+def test_a_hostile_key_of_a_scored_vocabulary_is_named(key: str, value: Any, says: str) -> None:
+    metadata = scored()
+    if key == "scores" and value != [0.0]:
+        value = value * len(metadata[P + "tokens"])
+    assert says in refused(metadata, **{key: value})
+
+
+def test_a_byte_token_that_names_no_byte_is_refused() -> None:
+    metadata = scored()
+    metadata[P + "tokens"][3] = "<0xZZ>"
+    assert "is no byte like <0x0A>" in refused(metadata)
+
+
+def test_a_vocabulary_that_could_drop_text_is_refused() -> None:
+    metadata = scored()
+    metadata[P + "token_type"] = [1] * len(metadata[P + "tokens"])
+    assert "some text has no tokens" in refused(metadata)
+
+
+def test_a_merge_that_makes_a_control_token_is_left_out() -> None:
+    metadata = byte_level()
+    tokens, types = metadata[P + "tokens"], metadata[P + "token_type"]
+    the = tokens.index("the")
+    types[the] = 3
+    metadata[P + "merges"] = [
+        merge for merge in metadata[P + "merges"] if not merge.startswith("the ")
+    ]
+    assert the not in from_gguf(metadata).encode("the")
+
+
+def test_a_control_token_of_a_scored_vocabulary_is_never_merged() -> None:
+    tokenizer = from_gguf(scored_gguf(["▁", "<", "s", ">", "<s", "s>", "/", "</"]))
+    for text in ("<s>", "</s>", "<unk>", "<0x41>"):
+        ids = tokenizer.encode(text)
+        assert not any(tokenizer.is_control(i) for i in ids)
+        assert tokenizer.decode(ids) == f" {text}"
