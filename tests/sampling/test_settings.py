@@ -1,0 +1,190 @@
+"""Each value of the sampler comes from the request, the model's file or the engine, and says so."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from forwardpass.errors import ConfigError, RequestError
+from forwardpass.sampling.ranges import ENGINE_DEFAULTS, RANGES
+from forwardpass.sampling.settings import SamplingSettings, Setting, resolve
+
+QWEN3 = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95}
+
+
+def values(settings: SamplingSettings, *names: str) -> list[object]:
+    return [getattr(settings, name).value for name in names]
+
+
+def test_without_request_and_model_the_engine_is_greedy() -> None:
+    settings = resolve({})
+    assert settings.greedy
+    assert {name: getattr(settings, name) for name in ENGINE_DEFAULTS} == {
+        name: Setting(value, "engine default") for name, value in ENGINE_DEFAULTS.items()
+    }
+
+
+def test_a_generation_config_supplies_defaults_and_each_value_names_its_source() -> None:
+    settings = resolve({"top_k": 5, "seed": 4}, QWEN3)
+    assert settings.temperature == Setting(0.6, "model file")
+    assert settings.top_k == Setting(5, "request")
+    assert settings.top_p == Setting(0.95, "model file")
+    assert settings.min_p == Setting(0.0, "engine default")
+    assert settings.seed == Setting(4, "request")
+    assert not settings.greedy
+
+
+def test_ignoring_the_model_leaves_its_file_unread() -> None:
+    assert resolve({}, {**QWEN3, "num_beams": 4}, ignore_model=True) == resolve({})
+
+
+def test_none_in_a_request_means_absent() -> None:
+    assert resolve(dict.fromkeys(ENGINE_DEFAULTS), QWEN3) == resolve({}, QWEN3)
+
+
+def test_settings_print_as_json_with_bias_ids_as_strings() -> None:
+    settings = resolve({"logit_bias": {7: 1, "3": -2.5}, "temperature": 1}, QWEN3)
+    shown = json.loads(json.dumps(settings.as_dict()))
+    assert list(shown) == list(ENGINE_DEFAULTS)
+    assert shown["temperature"] == {"value": 1.0, "source": "request"}
+    assert shown["top_p"] == {"value": 0.95, "source": "model file"}
+    assert shown["logit_bias"] == {"value": {"3": -2.5, "7": 1.0}, "source": "request"}
+    assert shown["seed"] == {"value": None, "source": "engine default"}
+
+
+def test_another_seed_changes_nothing_else() -> None:
+    settings = resolve({"temperature": 1})
+    assert settings.with_seed(9) == resolve({"temperature": 1, "seed": 9})
+    assert settings.with_seed(9, "engine default").seed == Setting(9, "engine default")
+    with pytest.raises(RequestError, match="seed"):
+        settings.with_seed(2**63)
+
+
+def test_settings_that_a_greedy_choice_never_looks_at_are_named() -> None:
+    asked = {"top_p": 0.9, "seed": 1, "frequency_penalty": 1}
+    assert resolve(asked).without_effect() == ("top_p", "seed")
+    assert resolve(asked, QWEN3).without_effect() == ()
+    assert resolve({}, {"do_sample": False, "top_p": 0.9}).without_effect() == ()
+
+
+ACCEPTED: list[tuple[str, object, object]] = [
+    ("temperature", 0, 0.0),
+    ("temperature", 100, 100.0),
+    ("temperature", 5e-324, 5e-324),
+    ("temperature", Fraction(1, 2), 0.5),
+    ("temperature", np.float32(0.5), 0.5),
+    ("top_k", 0, 0),
+    ("top_k", 2**40, 2**40),
+    ("top_k", np.int32(3), 3),
+    ("top_p", 1, 1.0),
+    ("top_p", 1e-9, 1e-9),
+    ("min_p", 0, 0.0),
+    ("min_p", 0.999, 0.999),
+    ("repetition_penalty", 0.01, 0.01),
+    ("frequency_penalty", -2, -2.0),
+    ("presence_penalty", 2, 2.0),
+    ("seed", -(2**63), -(2**63)),
+    ("seed", 2**63 - 1, 2**63 - 1),
+    ("logit_bias", {}, ()),
+    ("logit_bias", {"50256": -100, 0: 100}, ((0, 100.0), (50256, -100.0))),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "held"), ACCEPTED)
+def test_the_ends_of_each_range_are_accepted(name: str, value: object, held: object) -> None:
+    (found,) = values(resolve({name: value}), name)
+    assert found == held
+    assert type(found) is type(held)
+
+
+REFUSED: list[tuple[str, object]] = [
+    ("temperature", -0.001),
+    ("temperature", math.inf),
+    ("temperature", math.nan),
+    ("temperature", 10**400),
+    ("temperature", True),
+    ("temperature", "1"),
+    ("temperature", [1]),
+    ("top_k", -1),
+    ("top_k", 20.0),
+    ("top_k", False),
+    ("top_p", 0),
+    ("top_p", 1.0001),
+    ("top_p", -0.1),
+    ("min_p", 1),
+    ("min_p", -0.1),
+    ("repetition_penalty", 0),
+    ("repetition_penalty", -1),
+    ("frequency_penalty", 2.1),
+    ("presence_penalty", -2.1),
+    ("seed", 2**63),
+    ("seed", -(2**63) - 1),
+    ("seed", 1.0),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSED)
+def test_a_value_out_of_range_is_refused_with_the_range(name: str, value: object) -> None:
+    with pytest.raises(RequestError) as caught:
+        resolve({name: value})
+    assert caught.value.fact.startswith(f"{name} = ")
+    assert caught.value.fact.endswith(f": wanted {RANGES[name].text}")
+    assert len(caught.value.fact) < 200
+
+
+def test_a_number_too_long_to_print_is_refused_too() -> None:
+    with pytest.raises(RequestError, match="seed = a very large number: wanted"):
+        resolve({"seed": 10**5000})
+
+
+@pytest.mark.parametrize(
+    ("bias", "fact"),
+    [
+        ([1, 2], "logit_bias = [1, 2]: wanted a mapping from token ids to numbers"),
+        ({"x": 1}, "logit_bias: 'x' is not a token id"),
+        ({-1: 1}, "logit_bias: -1 is not a token id"),
+        ({"-1": 1}, "logit_bias: '-1' is not a token id"),
+        ({"٣": 1}, "logit_bias: '٣' is not a token id"),
+        ({"9" * 5000: 1}, f"logit_bias: '{'9' * 56}... is not a token id"),
+        ({1.5: 1}, "logit_bias: 1.5 is not a token id"),
+        ({True: 1}, "logit_bias: True is not a token id"),
+        ({1: 1, "1": 1}, "logit_bias: token id 1 is given twice"),
+        ({1: 100.5}, "logit_bias: 100.5 for token id 1: wanted a number from -100 to 100"),
+        ({1: None}, "logit_bias: None for token id 1: wanted a number from -100 to 100"),
+    ],
+)
+def test_a_bias_that_is_none_is_refused_by_its_id(bias: object, fact: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        resolve({"logit_bias": bias})
+    assert caught.value.fact == fact
+
+
+def test_an_unknown_setting_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(RequestError) as caught:
+        resolve({"temprature": 1})
+    text = str(caught.value)
+    assert "'temprature'" in text
+    assert "did you mean temperature?" in text
+    assert "repetition_penalty" in text
+
+
+def test_a_request_is_wrong_before_the_models_file_is() -> None:
+    with pytest.raises(RequestError):
+        resolve({"top_p": 0}, {"num_beams": 4})
+    with pytest.raises(ConfigError):
+        resolve({}, {"num_beams": 4})
+
+
+def test_resolving_settings_does_not_import_numpy() -> None:
+    program = (
+        "import sys; from forwardpass.sampling.settings import resolve; "
+        "resolve({'temperature': 1}, {'do_sample': True}); print('numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr
