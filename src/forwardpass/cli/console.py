@@ -1,0 +1,107 @@
+"""Where a command's words go: data to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+WIDTH = 98
+PATIENCE_SECONDS = 1.0
+
+
+class ReaderGoneError(Exception):
+    """Whoever read standard output went away, so that nothing is left to say."""
+
+
+def data(text: str = "", end: str = "\n") -> None:
+    """One piece of the answer, to standard output."""
+    try:
+        sys.stdout.write(text + end)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise ReaderGoneError from None
+
+
+def note(text: str) -> None:
+    """One line about the answer, to standard error."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def as_json(value: Mapping[str, object]) -> None:
+    """One JSON object, to standard output."""
+    data(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+@contextmanager
+def patience(text: str) -> Iterator[None]:
+    """Shows `text` on the terminal while what is inside goes on for more than a second."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    shown = threading.Event()
+
+    def show() -> None:
+        shown.set()
+        sys.stderr.write(f"{text} …")
+        sys.stderr.flush()
+
+    timer = threading.Timer(PATIENCE_SECONDS, show)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        if shown.is_set():
+            sys.stderr.write(f"\r{' ' * (cells(text) + 2)}\r")
+            sys.stderr.flush()
+
+
+def columns(rows: Sequence[Sequence[str]], align: str, gap: str = "  ") -> list[str]:
+    """The rows as lines with aligned cells: `align` holds `<` or `>` for each column.
+
+    A row shorter than `align` ends early; trailing blanks are dropped.
+    """
+    widths = [0] * len(align)
+    for row in rows:
+        for i, cell in enumerate(row):
+            widths[i] = max(widths[i], cells(cell))
+    return [
+        gap.join(padded(cell, align[i], widths[i]) for i, cell in enumerate(row)).rstrip()
+        for row in rows
+    ]
+
+
+def padded(text: str, align: str, width: int) -> str:
+    """The text at the left (`<`) or the right (`>`) of `width` cells of the terminal."""
+    blanks = " " * (width - cells(text))
+    return blanks + text if align == ">" else text + blanks
+
+
+def cells(text: str) -> int:
+    """How many cells of a terminal the text takes: two for each wide character."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(char) else 1 + (unicodedata.east_asian_width(char) in "FW")
+        for char in text
+    )
+
+
+def visible(token: str, most: int = 24) -> str:
+    """A token in one line: outer blanks and whatever does not print made visible, long ones cut."""
+    inner = token.strip(" ")
+    left = len(token) - len(token.lstrip(" "))
+    right = len(token) - len(inner) - left
+    text = "␣" * left + "".join(map(_printable, inner)) + "␣" * right
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _printable(char: str) -> str:
+    return char if char.isprintable() else char.encode("unicode_escape").decode()

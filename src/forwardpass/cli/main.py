@@ -1,0 +1,203 @@
+"""`forwardpass`: finds the command, runs it, and turns failures into one clear message.
+
+Only the module of the command that was asked for is imported, so `--help`, `--version` and
+`count` of a bundled shape load neither NumPy nor the tokenizer, template and native libraries.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from forwardpass.cli.console import ReaderGoneError, columns, data, note
+from forwardpass.errors import ForwardpassError, RequestError, did_you_mean
+
+EXIT_DONE, EXIT_FAILED, EXIT_WRONG_REQUEST, EXIT_INTERRUPTED = 0, 1, 2, 130
+SHELLS = ("bash", "zsh", "fish")
+OPTIONS = ["--help", "--version", "--debug", "--show-completion"]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command's name, its line in the help, and the module that holds it."""
+
+    name: str
+    about: str
+
+    @property
+    def module(self) -> str:
+        return f"forwardpass.cli.{self.name}"
+
+
+SECTIONS: dict[str, tuple[Command, ...]] = {
+    "Use a model": (
+        Command("run", "answer a prompt once"),
+        Command("chat", "talk in the terminal"),
+    ),
+    "Look inside": (
+        Command("next", "the next-token table"),
+        Command("tokens", "a text or request, by section"),
+        Command("count", "parameters, bytes, FLOP, KV cache"),
+    ),
+    "Time": (Command("profile", "work and time by role"),),
+    "Files": (
+        Command("pull", "download, verified"),
+        Command("models", "what is here"),
+    ),
+}
+COMMANDS = {command.name: command for section in SECTIONS.values() for command in section}
+
+
+def help_text() -> str:
+    """The first page: every command with its line, two examples."""
+    lines = [
+        "Usage: forwardpass COMMAND [OPTIONS]      runs open language models and shows the work"
+    ]
+    pairs = [pair for commands in SECTIONS.values() for pair in _pairs(commands)]
+    rows = iter(columns(pairs, "<<<<"))
+    for title, commands in SECTIONS.items():
+        lines += ["", title]
+        lines += [f"  {next(rows)}" for _ in _pairs(commands)]
+    lines += [
+        "",
+        '  forwardpass run smollm2-135m "Name one herb"        forwardpass count llama-3.1-8b',
+        "  forwardpass COMMAND --help                          docs: docs/index.md",
+        f"--version   --debug   --show-completion {'|'.join(SHELLS)}",
+    ]
+    return "\n".join(lines)
+
+
+def _pairs(commands: Sequence[Command]) -> list[list[str]]:
+    """Name and line of two commands a row."""
+    texts = [text for command in commands for text in (command.name, command.about)]
+    return [texts[i : i + 4] for i in range(0, len(texts), 4)]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit status: 0 done, 1 the work failed, 2 a wrong request."""
+    arguments, debug = _without_debug(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        _write_anything(stream)
+    try:
+        return _dispatch(arguments)
+    except KeyboardInterrupt:
+        note("stopped")
+        return EXIT_INTERRUPTED
+    except ReaderGoneError:
+        # What is still buffered must not meet the closed pipe when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_DONE
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        for line in _failure(error):
+            note(line)
+        return error.exit_status if isinstance(error, ForwardpassError) else EXIT_FAILED
+
+
+def _without_debug(argv: Sequence[str]) -> tuple[list[str], bool]:
+    """The arguments without `--debug`, which may stand anywhere before `--`."""
+    end = argv.index("--") if "--" in argv else len(argv)
+    before = [argument for argument in argv[:end] if argument != "--debug"]
+    return [*before, *argv[end:]], len(before) < end
+
+
+def _write_anything(stream: TextIO) -> None:
+    """Lets a stream of a narrow encoding write `\\u2500` where it cannot write the character."""
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")
+
+
+def _failure(error: Exception) -> Iterator[str]:
+    """What is said about an error: our own say it all, others may be faults of ours."""
+    if isinstance(error, ForwardpassError):
+        yield f"error: {error}"
+        return
+    if isinstance(error, OSError):
+        yield f"error: {error}"
+    elif isinstance(error, MemoryError):
+        yield "error: there is not enough memory"
+    else:
+        yield f"error: a fault of forwardpass: {type(error).__name__}: {error}"
+    yield "  --debug shows where it happened"
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if "_FORWARDPASS_COMPLETE" in os.environ:
+        return _complete()
+    if not arguments or arguments[0] in ("--help", "-h", "help"):
+        data(help_text())
+        return EXIT_DONE
+    name, rest = arguments[0], arguments[1:]
+    if name == "--version":
+        from forwardpass.cli.version import version_text
+
+        data(version_text())
+        return EXIT_DONE
+    if name == "--show-completion":
+        return _show_completion(rest)
+    if name not in COMMANDS:
+        kind, offered = ("option", OPTIONS) if name.startswith("-") else ("command", [*COMMANDS])
+        raise RequestError(
+            f'there is no {kind} "{name}"{did_you_mean(name, offered)}',
+            advice="forwardpass --help lists the commands",
+        )
+    return _run(COMMANDS[name], rest)
+
+
+def _run(command: Command, arguments: list[str]) -> int:
+    import typer
+
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(command.name)(importlib.import_module(command.module).command)
+    # typer carries its parser inside and names no base of the parser's errors
+    wrong_usage: Any = typer.BadParameter.__mro__[1]
+    try:
+        status = typer.main.get_command(app).main(
+            arguments, prog_name=f"forwardpass {command.name}", standalone_mode=False
+        )
+    except typer.Exit as leaving:
+        if leaving.exit_code == EXIT_INTERRUPTED:  # typer's form of Ctrl-C
+            raise KeyboardInterrupt from None
+        return leaving.exit_code
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except wrong_usage as error:
+        reason: str = error.format_message()
+        raise RequestError(
+            reason.rstrip("."),
+            advice=f"forwardpass {command.name} --help lists its options",
+        ) from None
+    return int(status or EXIT_DONE)
+
+
+def _complete() -> int:
+    import typer
+
+    app = typer.Typer(rich_markup_mode=None)
+    for command in COMMANDS.values():
+        app.command(command.name)(importlib.import_module(command.module).command)
+    typer.main.get_command(app).main(prog_name="forwardpass")
+    return EXIT_DONE
+
+
+def _show_completion(rest: list[str]) -> int:
+    if len(rest) != 1 or rest[0] not in SHELLS:
+        raise RequestError(f"--show-completion takes one of {', '.join(SHELLS)}")
+    from typer._completion_shared import get_completion_script
+
+    script = get_completion_script(
+        prog_name="forwardpass", complete_var="_FORWARDPASS_COMPLETE", shell=rest[0]
+    )
+    data(script)
+    return EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""What a user may call a model, and what a call leads to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from forwardpass.errors import ModelNotFound, RequestError, nearest
+
+Kind = Literal["gguf", "folder", "config", "safetensors", "shape"]
+
+LOCAL = "a local file"
+HUB = "the Hugging Face hub"
+
+_HUB_ID = re.compile(
+    r"(?P<repo>[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95})"
+    r"(@(?P<revision>[A-Za-z0-9_][\w./-]{0,199}))?"
+    r"(:(?P<selector>[\w+-][\w./+-]{0,199}))?",
+    re.ASCII,
+)
+_SUFFIXES: dict[str, Kind] = {".gguf": "gguf", ".safetensors": "safetensors", ".json": "config"}
+_MAGIC = b"GGUF"
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A model's files on this machine.
+
+    `paths` holds one file (kinds `gguf`, `config`, `safetensors`), one folder (`folder`) or
+    nothing (`shape`: a bundled config of that label, without weights). `bytes` is their size on
+    disk. `sha256` is set where the file was verified, `revision` is a hub repository's commit.
+    """
+
+    kind: Kind
+    paths: tuple[Path, ...]
+    label: str
+    origin: str
+    license: str | None
+    bytes: int
+    sha256: str | None = None
+    revision: str | None = None
+
+    @property
+    def path(self) -> Path:
+        """The file or folder. Errors: `RequestError` for a shape, which has none."""
+        if not self.paths:
+            raise RequestError(
+                f"{self.label} is a shape, known without weights: there is no file of it",
+                advice="name a model with weights; forwardpass models lists them",
+            )
+        return self.paths[0]
+
+
+@dataclass(frozen=True)
+class HubId:
+    """A Hugging Face id: `org/name[@revision][:file or quantisation]`."""
+
+    text: str
+    repo: str
+    revision: str
+    selector: str | None
+
+
+def parse_hub_id(text: str) -> HubId | None:
+    """The id that `text` writes, or None where it has another form."""
+    found = _HUB_ID.fullmatch(text)
+    if found is None or ".." in text or "--" in found["repo"] or "//" in text:
+        return None
+    return HubId(text, found["repo"], found["revision"] or "main", found["selector"])
+
+
+def local_model(reference: str) -> ModelFiles | None:
+    """The model at a path; None where nothing that could be a model lies there."""
+    if not reference or "\0" in reference:
+        return None
+    path = Path(reference).expanduser()
+    try:
+        kind = _kind_of(path)
+        if kind is None:
+            return None
+        size = folder_bytes(path) if kind == "folder" else path.stat().st_size
+    except (OSError, ValueError):
+        return None
+    return ModelFiles(kind, (path,), reference, LOCAL, None, size)
+
+
+def _kind_of(path: Path) -> Kind | None:
+    if path.is_dir():
+        return "folder" if (path / "config.json").is_file() else None
+    if not path.is_file():
+        return None
+    kind = _SUFFIXES.get(path.suffix.lower())
+    if kind is None:
+        with path.open("rb") as file:
+            kind = "gguf" if file.read(len(_MAGIC)) == _MAGIC else None
+    return kind
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of the files that lie in a folder itself, not in folders below it."""
+    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+
+
+def means_a_path(reference: str) -> bool:
+    """Whether `reference` can only be meant as a path."""
+    path = Path(reference.replace("\0", ""))
+    return reference.startswith((".", "/", "~")) or path.suffix.lower() in (".gguf", ".safetensors")
+
+
+def no_such_model(reference: str, aliases: Iterable[str], shapes: Iterable[str]) -> ModelNotFound:
+    """The error for a reference that leads nowhere: what was tried, and what is close."""
+    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in reference[:200])
+    if reference and "\0" not in reference:
+        path = Path(reference).expanduser()
+        if means_a_path(reference) or _exists(path):
+            return _no_model_at(shown, path)
+    near = nearest(reference.lower(), [*aliases, *shapes])
+    listed = "forwardpass models lists all"
+    return ModelNotFound(
+        f'there is no model "{shown}"',
+        "not a file, not an alias, and a Hugging Face id looks like org/name",
+        advice=f"did you mean {near}?     {listed}" if near else listed,
+    )
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _no_model_at(shown: str, path: Path) -> ModelNotFound:
+    wanted = "wanted a .gguf file, a folder with config.json, a config.json or a .safetensors file"
+    try:
+        if path.is_dir():
+            inside = sorted(p.name for p in path.iterdir() if p.suffix in _SUFFIXES)[:5]
+            held = f"; it holds {', '.join(inside)}" if inside else ""
+            return ModelNotFound(f"{shown}: a folder without config.json{held}", wanted)
+        if path.exists():
+            return ModelNotFound(f"{shown}: not a model file", wanted)
+        siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+    except (OSError, ValueError) as error:
+        return ModelNotFound(f"{shown}: {getattr(error, 'strerror', None) or error}", wanted)
+    near = nearest(path.name, siblings)
+    return ModelNotFound(
+        f"{shown}: there is no such file",
+        wanted,
+        advice=f"did you mean {path.parent / near}?" if near else None,
+    )

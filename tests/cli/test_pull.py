@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from forwardpass.cli.main import main
+from forwardpass.cli.progress import TerminalProgress, shown
+from forwardpass.hub import Transfer
+
+TINY = Transfer("tiny", "tiny.gguf", 98_362_432, "MIT", "the Hugging Face hub")
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("FORWARDPASS_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("FORWARDPASS_CATALOGUE", raising=False)
+    return tmp_path / "home"
+
+
+def test_pulling_a_local_file_says_where_it_lies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"GGUF1234")
+    assert main(["pull", str(path)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"path    {path}",
+        "size    8 bytes, 8 B",
+        "origin  a local file",
+    ]
+
+
+def test_pulling_answers_in_json_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"GGUF1234")
+    assert main(["pull", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "model": str(path),
+        "kind": "gguf",
+        "path": str(path),
+        "bytes": 8,
+        "sha256": None,
+        "origin": "a local file",
+        "license": None,
+        "revision": None,
+    }
+
+
+def test_pulling_a_shape_is_a_wrong_request(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pull", "gpt2"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: gpt2 is a shape, known without weights")
+
+
+def test_pulling_a_misspelt_name_is_a_wrong_request(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pull", "smolm2-135m"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        'error: there is no model "smolm2-135m"',
+        "  not a file, not an alias, and a Hugging Face id looks like org/name",
+        "did you mean smollm2-135m?     forwardpass models lists all",
+    ]
+
+
+def test_a_transfer_is_two_lines_where_nobody_watches(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    progress = TerminalProgress(terminal=False)
+    progress.begin(TINY, 0)
+    progress.at(1_000)
+    progress.end(tmp_path / "tiny.gguf")
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "tiny: tiny.gguf, 98.4 MB, MIT, from the Hugging Face hub"
+    assert second.startswith("  98.4 MB  ")
+    assert second.endswith(f"/s  sha256 ok, in {tmp_path}")
+
+
+def test_a_transfer_that_goes_on_from_a_start_says_how_much_is_here(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    progress = TerminalProgress(terminal=False)
+    progress.begin(TINY, 50_000_000)
+    progress.end(None)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("from the Hugging Face hub, 50.0 MB of it here already")
+
+
+def test_a_bar_appears_on_a_terminal_and_leaves_a_full_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forwardpass.cli.progress._BAR_AFTER_SECONDS", -1.0)
+    progress = TerminalProgress(terminal=True)
+    progress.begin(TINY, 0)
+    progress.at(50_000_000)
+    progress.at(40_000_000)
+    progress.at(98_362_432)
+    progress.end(tmp_path / "tiny.gguf")
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"  100 % {'█' * 26}  98.4 / 98.4 MB  ")
+
+
+def test_a_path_in_the_home_folder_is_shown_with_a_tilde() -> None:
+    assert shown(Path.home() / "a" / "b") == "~/a/b"
+    assert shown(Path("/elsewhere/a")) == "/elsewhere/a"
