@@ -1,0 +1,100 @@
+"""`Family`: what one architecture file exports besides its builder.
+
+A family knows its config keys, how to build its graph, and under which names the two worlds of
+files keep its tensors. Graph names are those of Hugging Face checkpoints; GGUF names map to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from forwardpass.config import ConfigSpec, ModelConfig
+from forwardpass.graph.graph import Graph
+
+
+class Transform(Enum):
+    """How a stored tensor becomes the one that the graph names."""
+
+    AS_STORED = "as stored"
+    TRANSPOSE = "stored inputs × outputs"
+    ADD_ONE = "a norm's gain stored without its 1"
+    UNPAIR_QUERY = "rows of a query head stored as neighboring pairs"
+    UNPAIR_KEY = "rows of a key head stored as neighboring pairs"
+
+
+Stored = tuple[str, Transform]  # a file's name for a tensor, and what turns it into the graph's
+
+
+@dataclass(frozen=True)
+class GgufNames:
+    """A family's GGUF side.
+
+    `architecture`: `general.architecture`. `tensors`: graph name -> stored name and transform,
+    `{i}` standing for the layer. `keys`: metadata keys, without the architecture's prefix, to
+    config keys, beyond the common ones. `neutral`: metadata keys that cannot change a logit.
+    `fixed`: config values that such files imply without saying so. `finish` completes the config.
+    """
+
+    architecture: str
+    tensors: Mapping[str, Stored]
+    keys: Mapping[str, str] = field(default_factory=dict)
+    neutral: frozenset[str] = frozenset()
+    fixed: Mapping[str, object] = field(default_factory=dict)
+    finish: Callable[[dict[str, object]], None] = lambda config: None
+
+
+@dataclass(frozen=True)
+class Family:
+    """One architecture: its `model_type`, config keys, builder and tensor names.
+
+    `embedding`: the table of the tokens, which a tied head shares. `prefixes`: what checkpoints may
+    put before the graph's names. `transforms`:
+    how Hugging Face files store a tensor that is not stored as the graph wants it, by the end of
+    its name. `buffers`: patterns (regular expressions) of stored tensors that no op reads.
+    """
+
+    model_type: str
+    spec: ConfigSpec
+    build: Callable[[ModelConfig], Graph]
+    gguf: GgufNames | None = None
+    embedding: str = "model.embed_tokens.weight"
+    prefixes: tuple[str, ...] = ()
+    transforms: Mapping[str, Transform] = field(default_factory=dict)
+    buffers: tuple[str, ...] = (r".*rotary_emb\.inv_freq",)
+
+
+LLAMA_TENSORS: dict[str, Stored] = {
+    "model.embed_tokens.weight": ("token_embd.weight", Transform.AS_STORED),
+    "model.norm.weight": ("output_norm.weight", Transform.AS_STORED),
+    "lm_head.weight": ("output.weight", Transform.AS_STORED),
+    "rope_freqs.weight": ("rope_freqs.weight", Transform.AS_STORED),
+    **{
+        f"model.layers.{{i}}.{ours}.{kind}": (f"blk.{{i}}.{theirs}.{kind}", Transform.AS_STORED)
+        for ours, theirs in {
+            "input_layernorm": "attn_norm",
+            "post_attention_layernorm": "ffn_norm",
+            "self_attn.q_proj": "attn_q",
+            "self_attn.k_proj": "attn_k",
+            "self_attn.v_proj": "attn_v",
+            "self_attn.o_proj": "attn_output",
+            "mlp.gate_proj": "ffn_gate",
+            "mlp.up_proj": "ffn_up",
+            "mlp.down_proj": "ffn_down",
+        }.items()
+        for kind in ("weight", "bias")
+    },
+}
+
+
+def stored_as(
+    tensors: Mapping[str, Stored], transforms: Mapping[str, Transform]
+) -> dict[str, Stored]:
+    """The map with other transforms, chosen by the part of the graph name before the last dot."""
+    result = dict(tensors)
+    for name, (stored, _) in tensors.items():
+        for end, transform in transforms.items():
+            if name.rpartition(".")[0].endswith(end):
+                result[name] = (stored, transform)
+    return result

@@ -1,0 +1,61 @@
+"""`Recorder`: what a pass really did, node by node, from the arrays that it handled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from forwardpass.graph.axes import unify
+from forwardpass.graph.graph import Node, Role
+
+
+@dataclass(frozen=True)
+class Executed:
+    """One node as it ran: its FLOP by the shapes of its arrays, and its seconds."""
+
+    node: Node
+    flop: int
+    other: int
+    seconds: float
+
+
+@dataclass
+class Recorder:
+    """Collects the nodes of one or more passes."""
+
+    nodes: list[Executed] = field(default_factory=list)
+
+    def add(
+        self,
+        node: Node,
+        shapes: Sequence[tuple[int, ...]],
+        output: tuple[int, ...],
+        pairs: int,
+        seconds: float,
+    ) -> None:
+        """Notes a node: the shapes of its inputs and weights, of its output, its visible pairs."""
+        given = {name: dim for name, dim in node.sizes.items() if isinstance(dim, int)}
+        given |= {"s": output[1]} if node.op.state else {}
+        dims, _ = unify(node.op.axes, shapes, given, node.op.name)
+        sizes = {name: dim for name, dim in dims.items() if isinstance(dim, int) and name[0] != "."}
+        elements = 1
+        for size in output:
+            elements *= size
+        sizes |= {"elements": elements, "pairs": pairs}
+        flop, other = node.op.flops(**sizes), node.op.other(**sizes)
+        self.nodes.append(Executed(node, flop, other, seconds))
+
+    def flop(self) -> Mapping[Role, int]:
+        """FLOP by role; softmax counts as `other`, like everywhere."""
+        total = dict.fromkeys(Role, 0)
+        for done in self.nodes:
+            total[done.node.role] += done.flop
+            total[Role.OTHER] += done.other
+        return total
+
+    def seconds(self) -> Mapping[Role, float]:
+        """Seconds by the role of the node that took them."""
+        total = dict.fromkeys(Role, 0.0)
+        for done in self.nodes:
+            total[done.node.role] += done.seconds
+        return total

@@ -1,0 +1,212 @@
+"""The reference backend: the graph run op by op in float32 NumPy, the plain truth for all others.
+
+Each op is the function of its name in `graph/references.py`. After each one the result's type is
+checked: a float64 scalar that slips into a pass promotes all that follows, in silence and at
+several times the cost.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from forwardpass.backends.recorder import Recorder
+from forwardpass.errors import ComputeError, ContextError
+from forwardpass.graph import references
+from forwardpass.graph.graph import Graph, Node, Value
+from forwardpass.graph.ops import OPS
+from forwardpass.graph.references import F32, TILE, Ids
+
+References = Mapping[str, Callable[..., F32]]
+_FIRST_CAPACITY = 256
+
+
+class WeightSource(Protocol):
+    """Gives a weight by its graph name, as float32 in the graph's shape."""
+
+    def numpy(self, name: str) -> F32: ...
+
+
+@dataclass
+class Cache:
+    """One sequence's states: for each, g × capacity × e; `length` tokens are in."""
+
+    stores: dict[str, F32]
+    length: int = 0
+
+    def fork(self) -> Cache:
+        """A copy that grows on its own."""
+        return Cache({name: store.copy() for name, store in self.stores.items()}, self.length)
+
+    def truncate(self, length: int) -> None:
+        """Forgets all but the first `length` tokens."""
+        if not 0 <= length <= self.length:
+            raise ValueError(f"{length} of {self.length} tokens")
+        self.length = length
+
+    def reserve(self, tokens: int) -> None:
+        """Makes room for `tokens` tokens and the padding of the last tile."""
+        wanted = tokens + TILE
+        for name, store in self.stores.items():
+            groups, capacity, width = store.shape
+            if capacity < wanted:
+                grown = np.zeros((groups, max(wanted, 2 * capacity), width), np.float32)
+                grown[:, : self.length] = store[:, : self.length]
+                self.stores[name] = grown
+
+    def fill_random(self, tokens: int, seed: int = 0) -> None:
+        """Makes `tokens` tokens of random keys and values the content, as if they had been run.
+
+        For measuring: every store of one shape gets the same numbers, uniform within ±½.
+        """
+        self.length = 0
+        self.reserve(tokens)
+        rows: dict[tuple[int, int], F32] = {}
+        generator = np.random.default_rng(seed)
+        for store in self.stores.values():
+            groups, _, width = store.shape
+            if (groups, width) not in rows:
+                numbers = generator.random((groups, tokens, width), dtype=np.float32)
+                rows[groups, width] = numbers - np.float32(0.5)
+            store[:, :tokens] = rows[groups, width]
+        self.length = tokens
+
+
+@dataclass
+class Reference:
+    """Runs passes of one graph with one set of weights; decoded weights are kept."""
+
+    graph: Graph
+    weights: WeightSource
+    functions: References = field(
+        default_factory=lambda: {name: getattr(references, name) for name in OPS}
+    )
+    _decoded: dict[str, F32] = field(default_factory=dict)
+
+    def load(self) -> None:
+        """Decodes every weight now instead of at its first use."""
+        for name in self.graph.weights:
+            self._weight(name)
+
+    def new_cache(self) -> Cache:
+        """An empty cache for one sequence."""
+        return Cache(
+            {
+                state.name: np.zeros(
+                    (state.shape[0], _FIRST_CAPACITY, state.shape[1]), dtype=np.float32
+                )
+                for state in self.graph.states
+            }
+        )
+
+    def run(
+        self,
+        cache: Cache,
+        tokens: Sequence[int],
+        *,
+        wanted: Sequence[int] | None = None,
+        generated: bool = False,
+        recorder: Recorder | None = None,
+    ) -> F32:
+        """One pass over `tokens` behind what is cached; logits of the wanted rows, r v.
+
+        `wanted`: row numbers within `tokens` (the last unless given). `generated`: these tokens
+        were drawn by the model, and each is computed alone. Raises ContextError for tokens that the
+        model does not have, rows that the pass does not have, and beyond the learned positions;
+        ComputeError where an op leaves float32 or the logits are not finite.
+        """
+        logits = self._pass(cache, tokens, wanted, generated, recorder, check_finite=False)
+        if not np.isfinite(logits).all():
+            # Once more, looking at every op: the cached rows are written again with the same
+            # values.
+            self._pass(cache, tokens, wanted, generated, None, check_finite=True)
+        cache.length += len(tokens)
+        return logits
+
+    def _pass(
+        self,
+        cache: Cache,
+        tokens: Sequence[int],
+        wanted: Sequence[int] | None,
+        generated: bool,
+        recorder: Recorder | None,
+        check_finite: bool,
+    ) -> F32:
+        rows = [len(tokens) - 1] if wanted is None else list(wanted)
+        self._check(tokens, rows, cache.length)
+        cache.reserve(cache.length + len(tokens))
+        positions = np.arange(cache.length, cache.length + len(tokens), dtype=np.int64)
+        values: dict[Value, F32 | Ids] = {
+            self.graph.tokens: np.array(tokens, dtype=np.int64),
+            self.graph.positions: positions,
+            self.graph.rows: np.array(rows, dtype=np.int64),
+        }
+        last_use = {value: node for node in self.graph.nodes for value in node.inputs}
+        for node in self.graph.nodes:
+            arguments = [values[value] for value in node.inputs]
+            arguments += [self._weight(weight.name) for weight in node.weights]
+            start = time.perf_counter()
+            # What overflows is found below, by its place; a warning would not say where.
+            with np.errstate(all="ignore"):
+                result = self._apply(node, arguments, cache, generated)
+            seconds = time.perf_counter() - start
+            if result.dtype != np.float32:
+                raise ComputeError(
+                    f"{node.name} made {result.dtype}, where float32 is wanted",
+                    advice="A float64 scalar in the op promotes its result; wrap it in np.float32.",
+                )
+            if check_finite and not np.isfinite(result).all():
+                raise ComputeError(f"{node.name} made the first value that is not finite")
+            values[node.output] = result
+            if recorder is not None:
+                shapes = [array.shape for array in arguments]
+                recorder.add(node, shapes, result.shape, _pairs(node, positions), seconds)
+            for value in node.inputs:
+                if last_use[value] is node:
+                    values.pop(value, None)
+        return values[self.graph.logits]  # type: ignore[return-value]
+
+    def _apply(self, node: Node, arguments: list[F32 | Ids], cache: Cache, generated: bool) -> F32:
+        function = self.functions[node.op.name]
+        options = dict(node.attributes)
+        if node.op.phased:
+            options["generated"] = generated
+        if node.op.name == "heads":
+            options["e"] = node.output.shape[-1]  # type: ignore[assignment]
+        if node.state is not None:
+            arguments = [*arguments, cache.stores[node.state.name]]
+            options["start"] = cache.length
+        return function(*arguments, **options)
+
+    def _weight(self, name: str) -> F32:
+        if name not in self._decoded:
+            self._decoded[name] = self.weights.numpy(name)
+        return self._decoded[name]
+
+    def _check(self, tokens: Sequence[int], rows: Sequence[int], cached: int) -> None:
+        config = self.graph.config
+        if not len(tokens):
+            raise ContextError("a pass needs at least one token")
+        outside = next((row for row in rows if not 0 <= row < len(tokens)), None)
+        if outside is not None:
+            raise ContextError(f"row {outside} of a pass of {len(tokens):,} tokens is wanted")
+        wrong = next((t for t in tokens if not 0 <= t < config.vocab_size), None)
+        if wrong is not None:
+            raise ContextError(f"token {wrong} is not among the {config.vocab_size:,} of the model")
+        learned = any(node.op.name == "add_positions" for node in self.graph.nodes)
+        if learned and cached + len(tokens) > config.max_position_embeddings:
+            raise ContextError(
+                f"{cached + len(tokens):,} tokens, the model has "
+                f"{config.max_position_embeddings:,} learned positions"
+            )
+
+
+def _pairs(node: Node, positions: Ids) -> int:
+    """(query, visible key) pairs of a node that reads the cache."""
+    seen = positions + 1
+    window = node.attributes.get("window")
+    return int((np.minimum(seen, window) if isinstance(window, int) else seen).sum())

@@ -1,0 +1,89 @@
+"""How many threads NumPy's matrix products run on.
+
+The BLAS library behind NumPy reads the number from the environment when it is loaded. OpenBLAS,
+which NumPy's own packages carry, can be told another one later too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+
+from forwardpass.errors import RequestError
+
+# OpenBLAS, oneMKL, BLIS, Apple's Accelerate, and OpenMP builds of any.
+VARIABLES = (
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "OMP_NUM_THREADS",
+)
+_OPENBLAS = (
+    "scipy_openblas_{}_num_threads64_",
+    "openblas_{}_num_threads64_",
+    "scipy_openblas_{}_num_threads",
+    "openblas_{}_num_threads",
+)
+
+
+def set_threads(count: int, environment: MutableMapping[str, str] = os.environ) -> None:
+    """Makes matrix products run on `count` threads.
+
+    Raises RequestError for a number below 1 or above the cores, and where NumPy is loaded already
+    with another BLAS than OpenBLAS, which runs on another number.
+    """
+    cores = usable_cores()
+    if not 1 <= count <= cores:
+        raise RequestError(f"--threads {count}: this process may use 1 to {cores}")
+    if "numpy" not in sys.modules:
+        for name in VARIABLES:
+            environment[name] = str(count)
+        return
+    for library, pattern in _openblas():
+        getattr(library, pattern.format("set"))(count)
+    now = threads_in_force()
+    if now != count:
+        raise RequestError(
+            f"--threads {count}: NumPy is loaded already and runs on {now}",
+            advice=f"set {VARIABLES[-1]}={count} before the program starts",
+        )
+
+
+def threads_in_force() -> int:
+    """Threads that matrix products run on: asked of OpenBLAS, elsewhere by the environment."""
+    for library, pattern in _openblas():
+        return int(getattr(library, pattern.format("get"))())
+    for name in VARIABLES:
+        value = os.environ.get(name, "")
+        if value.isdecimal() and int(value) > 0:
+            return int(value)
+    return usable_cores()
+
+
+def _openblas() -> Iterator[tuple[ctypes.CDLL, str]]:
+    """Each OpenBLAS among the files that this process has mapped, and its way of naming."""
+    try:
+        mapped = Path("/proc/self/maps").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return
+    paths = {line.split(maxsplit=5)[5] for line in mapped if "openblas" in line.lower()}
+    for path in sorted(paths):
+        try:
+            library = ctypes.CDLL(path)
+        except OSError:
+            continue
+        for pattern in _OPENBLAS:
+            if hasattr(library, pattern.format("get")):
+                yield library, pattern
+                break
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

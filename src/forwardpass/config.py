@@ -1,0 +1,388 @@
+"""`ModelConfig`: what a model's config says, understood key by key, or refused.
+
+A key is *understood* (its family reads it), *neutral* (it cannot change a logit: `NEUTRAL`, or
+any key whose value is null, false, empty or the family's own default) or *unknown*. Unknown keys
+and values that cannot be honoured are all named in one error, with the way out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+
+from forwardpass.errors import ConfigError, did_you_mean
+from forwardpass.rope import FULL, LAYER_TYPES, SLIDING, Rope, finite, read_rope, shown
+
+MAX_LAYERS = 4_096
+MAX_SIZE = 2**31
+
+_NEUTRAL = {
+    "who wrote it, and with what": """
+        _attn_implementation_autoset _name_or_path architectures attn_implementation
+        finetuning_task is_llama_config predict_special_tokens torchscript
+        transformers.js_config transformers_version unsloth_fixed unsloth_version
+    """,
+    "training": """
+        attention_dropout attn_pdrop classifier_dropout embd_pdrop gradient_checkpointing
+        initializer_range pretraining_tp resid_pdrop
+    """,
+    "what a call gives back, and how it is cached or cut": """
+        cache_implementation chunk_size_feed_forward output_attentions
+        output_hidden_states output_scores return_dict return_dict_in_generate use_cache
+    """,
+    "classifiers": """
+        id2label label2id problem_type
+    """,
+    "tokens": """
+        bos_token_id decoder_start_token_id eos_token_id model_max_length pad_token_id
+        prefix sep_token_id tokenizer_class
+    """,
+    "generation, which transformers reads from generation_config.json alone": """
+        bad_words_ids begin_suppress_tokens diversity_penalty do_sample early_stopping
+        encoder_no_repeat_ngram_size exponential_decay_length_penalty forced_bos_token_id
+        forced_eos_token_id length_penalty max_length min_length no_repeat_ngram_size
+        num_beam_groups num_beams num_return_sequences remove_invalid_values
+        repetition_penalty suppress_tokens task_specific_params temperature top_k top_p
+        typical_p
+    """,
+}
+NEUTRAL = frozenset(key for keys in _NEUTRAL.values() for key in keys.split())
+
+# Keys of any family that are neutral at one value only; false is not it.
+_NEUTRAL_VALUES: Mapping[str, object] = {"is_causal": True, "partial_rotary_factor": 1.0}
+
+# The smallest whole number that each of these may be.
+_SIZES = {
+    "vocab_size": 1,
+    "hidden_size": 1,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "num_key_value_heads": 1,
+    "head_dim": 1,
+    "intermediate_size": 1,
+    "max_position_embeddings": 1,
+    "sliding_window": 1,
+    "sliding_window_pattern": 1,
+    "max_window_layers": 0,
+}
+_NUMBERS = (
+    "norm_eps",
+    "query_pre_attn_scalar",
+    "final_logit_softcapping",
+    "rope_theta",
+    "rope_local_base_freq",
+)
+_FLAGS = ("tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window")
+_WORDS = ("model_type", "hidden_act", "dtype")
+_OBJECTS = ("rope_scaling", "rope_parameters")
+_ROPE = ("rope_theta", *_OBJECTS)
+_SPELLINGS = {
+    "torch_dtype": "dtype",
+    "rms_norm_eps": "norm_eps",
+    "hidden_activation": "hidden_act",
+}
+_COMMON = frozenset(
+    {
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "intermediate_size",
+        "max_position_embeddings",
+        "norm_eps",
+        "tie_word_embeddings",
+        "layer_types",
+        *_WORDS,
+    }
+)
+# Where null says "none, or derived" and not "the family's default".
+_NULL_SAYS_NONE = frozenset({"num_key_value_heads", "head_dim", "sliding_window"})
+_MAX_SHOWN = 40  # problems listed in one error
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The sizes and switches of one model, named as in `config.json`.
+
+    `layer_types` has one entry a layer; `rope_parameters` one for each layer type that occurs.
+    `rope_factors` says that the file carries the rope divisors as a tensor of head_dim / 2.
+    `accepted_unknown` lists keys that the caller chose to load without.
+    """
+
+    model_type: str
+    vocab_size: int
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    intermediate_size: int
+    max_position_embeddings: int
+    hidden_act: str
+    norm_eps: float
+    tie_word_embeddings: bool
+    layer_types: tuple[str, ...]
+    rope_parameters: Mapping[str, Rope] = field(default_factory=dict)
+    sliding_window: int | None = None
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    query_pre_attn_scalar: float | None = None
+    final_logit_softcapping: float | None = None
+    dtype: str = "float32"
+    rope_factors: bool = False
+    accepted_unknown: tuple[tuple[str, object], ...] = ()
+
+    def window(self, layer: int) -> int | None:
+        """How many positions layer `layer` sees, itself included; None where it sees all."""
+        return self.sliding_window if self.layer_types[layer] == SLIDING else None
+
+    def rope(self, layer: int) -> Rope:
+        """The rotary parameters of layer `layer`."""
+        return self.rope_parameters[self.layer_types[layer]]
+
+
+def _nothing_to_derive(values: dict[str, object]) -> None:
+    """Most families derive nothing from other keys."""
+
+
+@dataclass(frozen=True)
+class ConfigSpec:
+    """What one family understands in a config.
+
+    `understood`: keys it reads beyond the common ones. `defaults`: its values for absent keys
+    (for a key that is not understood: the one value that is neutral). `spellings`: its own names
+    for common keys. `accepts`: the values that can be honoured. `derive` fills in what follows from
+    other keys, such as which layers slide. `rope` is False for families without rotary positions,
+    `grouped` for those whose heads share the hidden width and are never grouped.
+    """
+
+    defaults: Mapping[str, object] = field(default_factory=dict)
+    understood: frozenset[str] = frozenset()
+    neutral: frozenset[str] = frozenset()
+    spellings: Mapping[str, str] = field(default_factory=dict)
+    accepts: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    derive: Callable[[dict[str, object]], None] = _nothing_to_derive
+    rope: bool = True
+    grouped: bool = True
+
+    @property
+    def known(self) -> frozenset[str]:
+        """Every key that this family reads, under its standard name."""
+        return _COMMON | self.understood | (frozenset(_ROPE) if self.rope else frozenset())
+
+
+def read_config(
+    raw: Mapping[str, object],
+    spec: ConfigSpec,
+    where: str = "config.json",
+    accept_unknown: Iterable[str] = (),
+) -> ModelConfig:
+    """The config in `raw`, checked and completed by the family's `spec`.
+
+    Raises ConfigError that lists every unknown key and every value that cannot be honoured.
+    """
+    accepted = frozenset(accept_unknown)
+    problems: list[str] = []
+    values, unknown = _sort_keys(raw, spec, problems)
+    taken = tuple(sorted((key, unknown.pop(key)) for key in set(unknown) & accepted))
+    for key, value in unknown.items():
+        # Finding a near name takes a while, and nobody reads a thousand.
+        near = did_you_mean(key, spec.known) if len(problems) < _MAX_SHOWN else ""
+        problems.append(f"{_key(key)} = {shown(value)}{near}")
+    for key, default in spec.defaults.items():
+        values.setdefault(key, default)
+    values = {key: value for key, value in values.items() if value is not None}
+    _check_kinds(values, problems)
+    for key, offered in spec.accepts.items():
+        if values.get(key) not in (None, *offered):
+            listed = ", ".join(map(shown, offered))
+            problems.append(f"{key} = {shown(values[key])}  (this version runs {listed})")
+    ropes = _ropes(values, spec, problems) if spec.rope else {}
+    if problems:
+        raise _refusal(where, problems, list(unknown))
+    spec.derive(values)
+    _complete(values, spec, where, problems)
+    if problems:
+        raise _refusal(where, problems, [])
+    kinds = values["layer_types"]
+    values["rope_parameters"] = {kind: ropes[kind] for kind in ropes if kind in kinds}  # type: ignore[operator]
+    known_fields = {f.name for f in fields(ModelConfig)}
+    chosen = {key: value for key, value in values.items() if key in known_fields}
+    return ModelConfig(**chosen, accepted_unknown=taken)  # type: ignore[arg-type]
+
+
+def _sort_keys(
+    raw: Mapping[str, object], spec: ConfigSpec, problems: list[str]
+) -> tuple[dict[str, object], dict[str, object]]:
+    """Keys under their standard names, and the unknown ones."""
+    values: dict[str, object] = {}
+    unknown: dict[str, object] = {}
+    spellings = {**_SPELLINGS, **spec.spellings}
+    neutral_values = {**_NEUTRAL_VALUES, **spec.defaults}
+    for key, value in raw.items():
+        name = spellings.get(key, key)
+        if name in spec.known:
+            if value is None:
+                if name in _NULL_SAYS_NONE:
+                    values.setdefault(name, None)
+            elif values.get(name) in (None, value):
+                values[name] = value
+            else:
+                problems.append(
+                    f"{key} = {shown(value)} contradicts {name} = {shown(values[name])}"
+                )
+        elif key in NEUTRAL or key in spec.neutral or value is None:
+            continue
+        elif key in neutral_values:
+            if value != neutral_values[key]:
+                unknown[key] = value
+        elif not _is_nothing(value):
+            unknown[key] = value
+    _check_theta(values, problems)
+    return values, unknown
+
+
+def _check_theta(values: Mapping[str, object], problems: list[str]) -> None:
+    """Names a rope base that is given in both spellings, and not the same."""
+    theta, parameters = values.get("rope_theta"), values.get("rope_parameters")
+    if theta is None or not isinstance(parameters, Mapping):
+        return
+    full = parameters.get(FULL)
+    inner = (full if isinstance(full, Mapping) else parameters).get("rope_theta", theta)
+    if inner != theta:
+        problems.append(
+            f"rope_theta = {shown(theta)} contradicts {shown(inner)} in rope_parameters"
+        )
+
+
+def _is_nothing(value: object) -> bool:
+    return value is False or (not value and isinstance(value, str | list | dict))
+
+
+def _check_kinds(values: dict[str, object], problems: list[str]) -> None:
+    """Drops and names what has a wrong type or lies out of range."""
+    for key in list(values):
+        wanted = _wanted(key, values[key])
+        if wanted is not None:
+            problems.append(f"{key} = {shown(values.pop(key))}  (wanted {wanted})")
+    for key in _NUMBERS:
+        if key in values:
+            values[key] = finite(values[key])
+
+
+def _wanted(key: str, value: object) -> str | None:
+    """What the key's value should have been; None where it is that."""
+    if key in _SIZES:
+        least, most = _SIZES[key], MAX_LAYERS if key == "num_hidden_layers" else MAX_SIZE
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        fits = whole and least <= value <= most  # type: ignore[operator]
+        return None if fits else f"a whole number from {least} to {most:,}"
+    if key in _NUMBERS:
+        number = finite(value)
+        return None if number is not None and number > 0 else "a finite number above 0"
+    if key in _FLAGS:
+        return None if isinstance(value, bool) else "true or false"
+    if key in _WORDS:
+        return None if isinstance(value, str) else "a string"
+    if key in _OBJECTS:
+        return None if isinstance(value, Mapping) else "an object"
+    return None
+
+
+def _complete(values: dict[str, object], spec: ConfigSpec, where: str, problems: list[str]) -> None:
+    """Fills in what follows from other keys, and checks that the sizes fit together."""
+    required = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
+    missing = [key for key in (*required, "intermediate_size") if key not in values]
+    if missing:
+        raise ConfigError(
+            f"{where}: without settings that it needs", *missing, advice="Is it complete?"
+        )
+    heads, hidden, layers = (
+        _whole(values[key]) for key in ("num_attention_heads", "hidden_size", "num_hidden_layers")
+    )
+    groups = _whole(values.setdefault("num_key_value_heads", heads))
+    if "head_dim" not in values and hidden % heads:
+        problems.append(f"hidden_size {hidden} is not a multiple of {heads} attention heads")
+    head_dim = _whole(values.setdefault("head_dim", hidden // heads))
+    if heads % groups:
+        problems.append(f"{heads} attention heads are not a multiple of {groups} key/value heads")
+    if spec.rope and head_dim % 2:
+        problems.append(f"head_dim {head_dim} is odd; rotary positions turn pairs")
+    if not spec.grouped and (groups != heads or head_dim * heads != hidden):
+        problems.append(
+            f"{groups} key/value heads of {head_dim}, where this family has as many as attention "
+            f"heads ({heads}), which together are as wide as hidden_size ({hidden})"
+        )
+    kinds = values.setdefault("layer_types", [FULL] * layers)
+    if (
+        not isinstance(kinds, list | tuple)
+        or len(kinds) != layers
+        or not all(kind in LAYER_TYPES for kind in kinds)
+    ):
+        problems.append(f"layer_types is not a list of {layers} entries from {LAYER_TYPES}")
+        return
+    values["layer_types"] = tuple(kinds)
+    if SLIDING in kinds and "sliding_window" not in spec.known:
+        problems.append("layer_types has sliding layers, which this family does not have")
+    elif SLIDING in kinds and values.get("sliding_window") is None:
+        problems.append("layer_types has sliding layers, but sliding_window is not set")
+
+
+def _ropes(values: Mapping[str, object], spec: ConfigSpec, problems: list[str]) -> dict[str, Rope]:
+    """The rotary parameters of each layer type that the family may have, from either spelling."""
+    parameters = values.get("rope_parameters") or {}
+    scaling = values.get("rope_scaling") or {}
+    assert isinstance(parameters, Mapping)
+    assert isinstance(scaling, Mapping)
+    if parameters and scaling and parameters != scaling:
+        problems.append("rope_parameters beside rope_scaling: they are one setting")
+    local = values.get("rope_local_base_freq")
+    nested = any(kind in parameters for kind in LAYER_TYPES)
+    if nested:
+        problems += [
+            f"rope_parameters.{_key(key)} = {shown(value)}  (wanted an object for each layer type)"
+            for key, value in parameters.items()
+            if key not in LAYER_TYPES or not isinstance(value, Mapping | None)
+        ]
+    elif parameters and local is not None:
+        problems.append("rope_parameters must be given by layer type, whose bases differ")
+    found: dict[str, Rope] = {}
+    for kind in LAYER_TYPES if "sliding_window" in spec.known else (FULL,):
+        where, chosen = ("rope_parameters", parameters) if parameters else ("rope_scaling", scaling)
+        theta = values.get("rope_theta", 10_000.0)
+        if kind == SLIDING and local is not None:
+            # Families with a base of their own for sliding layers never rescale those.
+            theta, chosen = local, {}
+        if nested:
+            where, chosen = f"rope_parameters.{kind}", parameters.get(kind) or {}
+        if isinstance(chosen, Mapping):
+            faults: list[str] = []
+            found[kind] = read_rope(chosen, theta, where, faults)  # type: ignore[arg-type]
+            problems += [fault for fault in faults if fault not in problems]
+    return found
+
+
+def _whole(value: object) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _key(key: str) -> str:
+    """The key; quoted where it could upset a terminal."""
+    return key if re.fullmatch(r"[\w.-]{1,80}", key, re.ASCII) else shown(key)
+
+
+def _refusal(where: str, problems: list[str], unknown: list[str]) -> ConfigError:
+    settings = "1 setting" if len(problems) == 1 else f"{len(problems)} settings"
+    what = "does not understand" if len(unknown) == len(problems) else "cannot honour"
+    details = problems[:_MAX_SHOWN]
+    if len(problems) > _MAX_SHOWN:
+        details.append(f"… and {len(problems) - _MAX_SHOWN} more")
+    advice = "Ignoring a setting could change the answer, so loading stops here."
+    if unknown and len(problems) <= _MAX_SHOWN:
+        flags = " ".join(f"--accept-unknown {_key(key)}" for key in unknown)
+        advice += f"\n  {flags}   loads without it and says so in the account"
+    return ConfigError(f"{where}: {settings} that this version {what}", *details, advice=advice)

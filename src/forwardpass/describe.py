@@ -1,0 +1,128 @@
+"""`Description`: everything about a model that its files' headers tell, no weight read.
+
+This is what counting, planning and loading start from: the family, the config, the graph, and,
+where there is a file, its tensors by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from forwardpass.architectures import family as family_of
+from forwardpass.architectures import gguf_family
+from forwardpass.architectures.family import Family
+from forwardpass.config import ModelConfig, read_config
+from forwardpass.config_gguf import config_from_gguf
+from forwardpass.errors import ConfigError, FormatError
+from forwardpass.formats.strict_json import parse_object
+from forwardpass.formats.tensors import TensorFile
+from forwardpass.graph.graph import Graph
+from forwardpass.weights import Tie, Weights, place, tie_of
+
+_MAX_CONFIG_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class Description:
+    """A model as its headers describe it.
+
+    `file` and `weights` are None for a shape or a lone config. `tie` says how embedding and head
+    are stored (None without a file).
+    """
+
+    label: str
+    family: Family
+    config: ModelConfig
+    graph: Graph
+    file: TensorFile | None = None
+    weights: Weights | None = None
+    tie: Tie | None = None
+
+    @property
+    def unique_parameters(self) -> int:
+        """Elements of all weights, a tied table counted once."""
+        return sum(weight.elements for weight in self.graph.weights.values())
+
+    @property
+    def stored_parameters(self) -> int | None:
+        """Elements of all tensors in the file; None without one."""
+        if self.file is None:
+            return None
+        return sum(tensor.elements for tensor in self.file.tensors.values())
+
+
+def describe_config(
+    label: str,
+    raw: Mapping[str, object],
+    where: str = "config.json",
+    accept_unknown: Iterable[str] = (),
+) -> Description:
+    """The description of a config alone."""
+    family = family_of(_model_type(raw, where), where)
+    config = read_config(raw, family.spec, where, accept_unknown)
+    return Description(label, family, config, family.build(config))
+
+
+def describe_file(
+    label: str,
+    file: TensorFile,
+    raw: Mapping[str, object] | None = None,
+    where: str = "config.json",
+    accept_unknown: Iterable[str] = (),
+    compare_tied: bool = False,
+) -> Description:
+    """The description of a file of tensors, with its config (`raw`) where it holds none itself.
+
+    `compare_tied` reads the tables of embedding and head where both are stored, to see whether they
+    are one; without it the config is believed.
+    """
+    if file.format == "gguf":
+        where = file.name
+        architecture = file.metadata.get("general.architecture")
+        if not isinstance(architecture, str):
+            raise FormatError(f"{where}: general.architecture is missing")
+        family = gguf_family(architecture, where)
+        shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
+        raw = config_from_gguf(file.metadata, shapes, family, where)
+    elif raw is None:
+        raise ConfigError(
+            f"{file.name}: a file of tensors alone does not say what model it is",
+            advice="put its config.json beside it and name the folder",
+        )
+    else:
+        family = family_of(_model_type(raw, where), where)
+    config = read_config(raw, family.spec, where, accept_unknown)
+    scaled = file.format == "gguf" and "rope_freqs.weight" in file.tensors
+    config = replace(config, rope_factors=scaled)
+    tie = tie_of(family, config, file, compare_tied)
+    config = replace(config, tie_word_embeddings=_tied(config, tie))
+    graph = family.build(config)
+    return Description(label, family, config, graph, file, place(graph, family, file), tie)
+
+
+def read_json_object(path: Path) -> dict[str, object]:
+    """The JSON object in a file of at most 16 MiB."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_CONFIG_BYTES + 1)
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(data) > _MAX_CONFIG_BYTES:
+        raise ConfigError(f"{path}: more than {_MAX_CONFIG_BYTES:,} bytes are no config")
+    return parse_object(data, str(path))
+
+
+def _tied(config: ModelConfig, tie: Tie) -> bool:
+    """Whether the graph has one table. A config that ties nothing needs a head that is stored."""
+    return tie is not Tie.TWO_TABLES and (config.tie_word_embeddings or tie is Tie.STORED_TWICE)
+
+
+def _model_type(raw: Mapping[str, object], where: str) -> str:
+    model_type = raw.get("model_type")
+    if not isinstance(model_type, str):
+        raise ConfigError(
+            f"{where}: model_type is missing", advice="Is it the config of a language model?"
+        )
+    return model_type

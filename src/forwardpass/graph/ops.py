@@ -1,0 +1,181 @@
+"""The op table: every op that a model may be made of, stated once.
+
+A row holds the op's named axes, its FLOP rule, its byte rule, the tolerance that a backend is held
+to, and a source. The NumPy reference is the function of the same name in `graph/references.py`
+(kept apart so that counting needs no NumPy). Rules take axis sizes by name; `pairs` is the number
+of (query, visible key) pairs of the pass in this layer. A multiply-add is 2 FLOP.
+
+FLOP of the op's own role and FLOP of `other` (norms, activations, softmax, adds, rope) are separate
+rules that are never added to each other. The per-element rules of `other`: norm 4, softmax 3 a
+pair and head, residual add 1, GELU 8, SiLU 4, a product of two vectors 1, rope 3, scale 1, soft
+cap 3; a bias is the start value of its sum and a table look-up moves bytes: 0. docs/accounting.md
+gives the reasons.
+
+Axes: n tokens of the pass, r rows whose logits are wanted, s tokens visible in the cache, d hidden,
+h query heads, g key/value heads, e head_dim, f intermediate, v vocabulary, i and o the inputs and
+outputs of a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+Rule = Callable[..., int]
+
+
+def _zero(**_: int) -> int:
+    return 0
+
+
+@dataclass(frozen=True)
+class Op:
+    """One row of the table.
+
+    `axes`: inputs and weights -> output. `flops` counts for the node's role, `other` for the role
+    `other`. `lookup` marks ops that read only `n` rows of their weight instead of all of it.
+    `state` marks the ops that write a cache and return its visible part. `phased` ops sum prompt
+    rows in tiles and generated rows one by one; `graph/references.py` says why. `tolerance` is the
+    largest relative error of another backend's float32 result.
+    """
+
+    name: str
+    axes: str
+    source: str
+    flops: Rule = _zero
+    other: Rule = _zero
+    attributes: tuple[str, ...] = field(default=())
+    lookup: bool = False
+    state: bool = False
+    phased: bool = False
+    tolerance: float = 1e-5
+
+
+_TABLE = (
+    Op(
+        "embed",
+        axes="n, v d -> n d",
+        lookup=True,
+        source="row look-up",
+        tolerance=0.0,
+    ),
+    Op(
+        "add_positions",
+        axes="n d, n, p d -> n d",
+        lookup=True,
+        source="learned positions, added as part of the look-up; GPT-2 (Radford et al. 2019)",
+    ),
+    Op(
+        "scale",
+        axes="... d -> ... d",
+        other=lambda elements, **_: elements,
+        attributes=("factor",),
+        source="embedding scale; Gemma (arXiv:2403.08295)",
+    ),
+    Op(
+        "linear",
+        axes="n i, o i -> n o",
+        flops=lambda n, i, o, **_: 2 * n * i * o,
+        phased=True,
+        source="every projection; docs/accounting.md",
+    ),
+    Op(
+        "linear_bias",
+        axes="n i, o i, o -> n o",
+        flops=lambda n, i, o, **_: 2 * n * i * o,
+        phased=True,
+        source="a projection whose sums start at a bias",
+    ),
+    Op(
+        "columns",
+        axes="n i -> n o",
+        attributes=("start", "stop"),
+        source="a part of a fused projection's outputs",
+        tolerance=0.0,
+    ),
+    Op("heads", axes="n (h e) -> n h e", source="a view, by head", tolerance=0.0),
+    Op("flat", axes="n h e -> n (h e)", source="a view, heads joined", tolerance=0.0),
+    Op(
+        "rms_norm",
+        axes="... d, d -> ... d",
+        other=lambda elements, **_: 4 * elements,
+        attributes=("eps",),
+        source="arXiv:1910.07467 equation 4",
+    ),
+    Op(
+        "layer_norm",
+        axes="... d, d, d -> ... d",
+        other=lambda elements, **_: 4 * elements,
+        attributes=("eps",),
+        source="arXiv:1607.06450 section 3.1",
+    ),
+    Op(
+        "rope",
+        axes="n h e, n -> n h e",
+        other=lambda elements, **_: 3 * elements,
+        attributes=("rope",),
+        source="arXiv:2104.09864 equation 34, the halves of a head paired",
+    ),
+    Op(
+        "rope_factors",
+        axes="n h e, n, k -> n h e",
+        other=lambda elements, **_: 3 * elements,
+        attributes=("rope",),
+        source="rope whose k = e/2 angles are divided by a stored vector; GGUF rope_freqs.weight",
+    ),
+    Op(
+        "cache",
+        axes="n g e -> g s e",
+        state=True,
+        source="writes the new rows behind the cached ones, returns all; arXiv:1911.02150",
+        tolerance=0.0,
+    ),
+    Op(
+        "attention",
+        axes="n h e, g s e, g s e, n -> n h e",
+        flops=lambda h, e, pairs, **_: 4 * h * e * pairs,
+        other=lambda h, pairs, **_: 3 * h * pairs,
+        attributes=("scale", "window", "softcap"),
+        phased=True,
+        source="arXiv:1706.03762 section 3.2, grouped as in arXiv:2305.13245; windows as in "
+        "arXiv:2310.06825, soft caps as in arXiv:2408.00118",
+    ),
+    Op(
+        "gelu",
+        axes="n f -> n f",
+        other=lambda elements, **_: 8 * elements,
+        source="arXiv:1606.08415, the tanh form",
+    ),
+    Op(
+        "silu_multiply",
+        axes="n f, n f -> n f",
+        other=lambda elements, **_: 5 * elements,
+        source="SwiGLU: silu(gate) × up; arXiv:2002.05202",
+    ),
+    Op(
+        "gelu_multiply",
+        axes="n f, n f -> n f",
+        other=lambda elements, **_: 9 * elements,
+        source="GeGLU with the tanh form: gelu(gate) × up; arXiv:2002.05202",
+    ),
+    Op(
+        "add",
+        axes="n d, n d -> n d",
+        other=lambda elements, **_: elements,
+        source="residual connection",
+    ),
+    Op(
+        "softcap",
+        axes="r v -> r v",
+        other=lambda elements, **_: 3 * elements,
+        attributes=("cap",),
+        source="cap × tanh(x / cap); arXiv:2408.00118",
+    ),
+    Op(
+        "wanted_rows",
+        axes="n d, r -> r d",
+        source="the rows whose logits are asked for",
+        tolerance=0.0,
+    ),
+)
+OPS: dict[str, Op] = {op.name: op for op in _TABLE}

@@ -1,0 +1,214 @@
+"""Where a model's parameters are: embedding, layers part by part, final norm, head.
+
+Read from the graph's nodes: a weight's part follows from the role and op of the node that reads
+it and from the last word of its name, so that a new family needs nothing here. A table that two
+nodes share belongs to the first of them; a tied head is therefore the embedding's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from forwardpass.graph.graph import Graph, Node, Role, Weight
+
+ATTENTION = (Role.QKV, Role.READ, Role.ATTENTION_OUTPUT)
+MLP = (Role.MLP_UP, Role.MLP_DOWN)
+
+# The last word of a projection's name in checkpoints -> what it is called here.
+_CALLED = {
+    "q_proj": "query",
+    "k_proj": "key",
+    "v_proj": "value",
+    "c_attn": "query, key, value",
+    "gate_proj": "gate",
+    "up_proj": "up",
+    "down_proj": "down",
+    "embed": "embedding",
+    "add_positions": "positions",
+}
+_CALLED_BY_ROLE = {
+    Role.ATTENTION_OUTPUT: "output",
+    Role.MLP_UP: "expand",
+    Role.MLP_DOWN: "shrink",
+    Role.HEAD: "head",
+}
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+
+@dataclass(frozen=True)
+class Part:
+    """`tables` tables of one `shape`: inputs × outputs, rows × columns if looked up, or a length.
+
+    Vectors of different lengths are one part of their joint length.
+    """
+
+    label: str
+    shape: tuple[int, ...]
+    tables: int = 1
+
+    @property
+    def elements(self) -> int:
+        """Elements of all its tables together."""
+        return self.tables * prod(self.shape)
+
+
+@dataclass(frozen=True)
+class LayerKind:
+    """Layers that consist of the same parts; `layers` are their numbers."""
+
+    layers: tuple[int, ...]
+    attention: tuple[Part, ...]
+    mlp: tuple[Part, ...]
+    norms: tuple[Part, ...]
+
+    @property
+    def elements(self) -> int:
+        """Elements of one such layer."""
+        return sum(part.elements for part in (*self.attention, *self.mlp, *self.norms))
+
+
+@dataclass(frozen=True)
+class ParameterTable:
+    """All parameters of a graph, each once.
+
+    `outside` holds what belongs neither to embedding, layers nor head: the final norm. `head` is
+    there for its shape also where it is `tied`, but has no parameters of its own then.
+    """
+
+    embedding: tuple[Part, ...]
+    layers: tuple[LayerKind, ...]
+    outside: tuple[Part, ...]
+    head: tuple[Part, ...]
+    tied: bool
+    by_role: Mapping[Role, int]
+
+    @property
+    def in_embedding(self) -> int:
+        return sum(part.elements for part in self.embedding)
+
+    @property
+    def in_layers(self) -> int:
+        return sum(kind.elements * len(kind.layers) for kind in self.layers)
+
+    @property
+    def in_head(self) -> int:
+        return self.by_role[Role.HEAD]
+
+
+def parameter_table(graph: Graph) -> ParameterTable:
+    """The parameters of a graph by part and by role."""
+    by_role = dict.fromkeys(Role, 0)
+    kinds: dict[tuple[object, ...], tuple[list[int], list[Node]]] = {}
+    seen: set[str] = set()
+    inside: dict[int, list[Node]] = {}
+    outside: list[Node] = []
+    tied = False
+    for node in graph.nodes:
+        if not node.weights:
+            continue
+        tied |= node.role is Role.HEAD and node.weights[0].name in seen
+        for weight in node.weights:
+            if weight.name not in seen:
+                by_role[node.role] += weight.elements
+        if node.layer is not None and _is_of(node.layer, node.weights[0]):
+            inside.setdefault(node.layer, []).append(node)
+        elif node.role is Role.HEAD or node.weights[0].name not in seen:
+            outside.append(node)
+        seen.update(weight.name for weight in node.weights)
+    for layer, nodes in inside.items():
+        signature = tuple(_signature(node) for node in nodes)
+        kinds.setdefault(signature, ([], nodes))[0].append(layer)
+    heads = [node for node in outside if node.role is Role.HEAD]
+    rest = [node for node in outside if node.role is Role.OTHER]
+    return ParameterTable(
+        embedding=tuple(_tables(node for node in outside if node.role is Role.EMBEDDING)),
+        layers=tuple(_kind(tuple(layers), nodes) for layers, nodes in kinds.values()),
+        outside=tuple(_outside(rest)),
+        head=(*_tables(heads), *_biases(heads)),
+        tied=tied,
+        by_role=by_role,
+    )
+
+
+def _is_of(layer: int, weight: Weight) -> bool:
+    """Whether a weight is the layer's own; one that all layers share has no layer in its name."""
+    return f".{layer}." in weight.name
+
+
+def _signature(node: Node) -> tuple[object, ...]:
+    shapes = tuple(weight.shape for weight in node.weights)
+    return (node.op.name, node.role, shapes, _on_heads(node), _last_word(node.weights[0]))
+
+
+def _kind(layers: tuple[int, ...], nodes: Sequence[Node]) -> LayerKind:
+    attention = [node for node in nodes if node.role in ATTENTION]
+    mlp = [node for node in nodes if node.role in MLP]
+    rest = [node for node in nodes if node.role not in (*ATTENTION, *MLP)]
+    on_heads = [node for node in rest if _on_heads(node)]
+    return LayerKind(
+        layers,
+        (*_tables(attention), *_biases(attention), *_norms(on_heads, "head norm")),
+        (*_alike(list(_tables(mlp))), *_biases(mlp)),
+        tuple(_norms([node for node in rest if node not in on_heads], "norm")),
+    )
+
+
+def _tables(nodes: Iterable[Node]) -> Iterator[Part]:
+    """The table of each node: as stored where it is looked up, else inputs × outputs."""
+    for node in nodes:
+        table = node.weights[0]
+        shape = table.shape if node.op.lookup else table.shape[::-1]
+        yield Part(label(node), shape)
+
+
+def label(node: Node) -> str:
+    """What the table of a node is called: `query`, `expand`, `embedding`."""
+    word = node.op.name if node.op.lookup else _last_word(node.weights[0])
+    return _CALLED.get(word) or _CALLED_BY_ROLE.get(node.role, word)
+
+
+def _last_word(weight: Weight) -> str:
+    """`q_proj` of `model.layers.0.self_attn.q_proj.weight`."""
+    return weight.name.rpartition(".")[0].rpartition(".")[2]
+
+
+def _biases(nodes: Iterable[Node]) -> Iterator[Part]:
+    lengths = [weight.elements for node in nodes for weight in node.weights[1:]]
+    if lengths:
+        yield Part("bias" if len(lengths) == 1 else "biases", (sum(lengths),))
+
+
+def _alike(parts: list[Part]) -> Iterator[Part]:
+    """One part for all tables, where they have the same two sizes in either order."""
+    if len(parts) > 1 and len({tuple(sorted(part.shape)) for part in parts}) == 1:
+        yield Part(", ".join(part.label for part in parts), parts[0].shape, len(parts))
+    else:
+        yield from parts
+
+
+def _norms(nodes: Sequence[Node], word: str) -> Iterator[Part]:
+    """The vectors of all norms of one width: `two norms`, 2 × 4096."""
+    vectors: dict[int, list[Node]] = {}
+    for node in nodes:
+        vectors.setdefault(node.weights[0].shape[0], []).append(node)
+    for width, alike in vectors.items():
+        tables = sum(len(node.weights) for node in alike)
+        many = _NUMBERS[len(alike)] if len(alike) < len(_NUMBERS) else f"{len(alike)}"
+        label = word if len(alike) == 1 else f"{many} {word}s"
+        yield Part(label + (", gain and bias" if tables > len(alike) else ""), (width,), tables)
+
+
+def _outside(nodes: Sequence[Node]) -> Iterator[Part]:
+    norms = [node for node in nodes if node.op.name.endswith("_norm")]
+    for node in nodes:
+        if node not in norms:
+            weight = node.weights[0]
+            yield Part(weight.name.removesuffix(".weight"), weight.shape)
+    yield from _norms(norms, "final norm")
+
+
+def _on_heads(node: Node) -> bool:
+    """Whether the node works on vectors of head_dim elements, one a head."""
+    return len(node.inputs[0].shape) == 3

@@ -1,0 +1,44 @@
+"""Metadata of tiny GGUF files, one of every architecture, and the shapes that configs come from."""
+
+from __future__ import annotations
+
+_SHARED: dict[str, object] = {
+    "block_count": 7,
+    "context_length": 512,
+    "embedding_length": 24,
+    "feed_forward_length": 40,
+    "attention.head_count": 4,
+    "attention.head_count_kv": 2,
+    "attention.key_length": 10,
+    "attention.value_length": 10,
+    "attention.layer_norm_rms_epsilon": 1e-5,
+    "rope.freq_base": 500.0,
+}
+_OWN: dict[str, dict[str, object]] = {
+    "llama": {"vocab_size": 61, "rope.dimension_count": 10},
+    "qwen2": {},
+    "qwen3": {},
+    "gemma3": {"attention.sliding_window": 9, "final_logit_softcapping": 20.0},
+}
+_GPT2: dict[str, object] = {
+    "block_count": 2,
+    "context_length": 64,
+    "embedding_length": 24,
+    "feed_forward_length": 96,
+    "attention.head_count": 3,
+    "attention.layer_norm_epsilon": 1e-5,
+}
+
+
+def _prefixed(architecture: str, keys: dict[str, object]) -> dict[str, object]:
+    entries = {f"{architecture}.{key}": value for key, value in keys.items()}
+    return {"general.architecture": architecture, "general.name": "tiny", **entries}
+
+
+METADATA = {
+    **{name: _prefixed(name, {**_SHARED, **own}) for name, own in _OWN.items()},
+    "gpt2": _prefixed("gpt2", _GPT2),
+}
+SHAPES_OF: dict[str, dict[str, tuple[int, ...]]] = {
+    name: {"token_embd.weight": (61, 24)} for name in METADATA
+}

@@ -1,0 +1,24 @@
+"""What the oracle tests of the families share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from oracles.families import BY_NAME, Judged, judge
+
+Judge = Callable[[str], Judged]
+
+
+@pytest.fixture(scope="session")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Judge:
+    """Each case's saved model with transformers' logits, made once."""
+    found: dict[str, Judged] = {}
+
+    def get(name: str) -> Judged:
+        if name not in found:
+            found[name] = judge(BY_NAME[name], tmp_path_factory.mktemp(name))
+        return found[name]
+
+    return get

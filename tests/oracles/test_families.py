@@ -1,0 +1,46 @@
+"""Every family against transformers' own classes, on tiny random models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from oracles.families import BY_NAME, CASES, Judged
+from oracles.loading import TOLERANCE, described, distance, loaded
+from oracles.mutations import mutations
+
+Judge = Callable[[str], Judged]
+every_case = pytest.mark.parametrize("name", list(BY_NAME))
+
+
+@every_case
+def test_logits_equal_those_of_transformers(judged: Judge, name: str) -> None:
+    case = judged(name)
+    found = distance(loaded(case.folder), case)
+    print(f"{name}: largest difference {found:.1e} of the largest logit")
+    assert found <= TOLERANCE
+
+
+@every_case
+def test_whatever_is_left_out_or_wrong_shows_in_the_logits(judged: Judge, name: str) -> None:
+    case = judged(name)
+    model = loaded(case.folder)
+    distances = {m.what: distance(m.model, case) for m in mutations(model.graph, model.weights)}
+    for what, found in sorted(distances.items(), key=lambda item: item[1]):
+        print(f"{name}: {what}: {found:.1e}")
+    unnoticed = [what for what, found in distances.items() if not found > TOLERANCE]
+    assert not unnoticed
+    assert len(distances) > 20
+
+
+def test_the_cases_cross_windows_shards_and_head_sizes_that_are_no_quotient(judged: Judge) -> None:
+    for case in CASES:
+        folder = judged(case.name).folder
+        config = described(folder).config
+        shards = len(list(folder.glob("*.safetensors")))
+        assert shards > 1 if case.shard else shards == 1
+        quotient = config.head_dim * config.num_attention_heads == config.hidden_size
+        assert quotient == (case.name in ("gpt2", "gpt2-untied", "llama-ungrouped"))
+        slides = case.model_type == "gemma3_text" or "windows" in case.name
+        assert config.sliding_window == (8 if slides else None)

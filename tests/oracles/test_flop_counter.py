@@ -1,0 +1,60 @@
+"""torch's own counter of FLOP against ours: matrix products, and attention by the full square."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from forwardpass.describe import Description, describe_config
+from forwardpass.graph.graph import Role
+from forwardpass.shapes import SHAPES
+from forwardpass.work.count import count_pass
+from forwardpass.work.passes import PassShape, SequenceShape
+from oracles.families import BY_NAME, Judged
+
+Judge = Callable[[str], Judged]
+
+
+def torch_flop(raw: dict[str, object], tokens: int) -> int:
+    """What torch counts for one eager pass with all rows of logits; nothing is computed."""
+    config = AutoConfig.for_model(**raw)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        ids = torch.zeros(1, tokens, dtype=torch.long)
+        # Given, so that none is derived from token values, which do not exist here.
+        mask = torch.zeros(1, 1, tokens, tokens)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(ids, attention_mask=mask, use_cache=False)
+    return int(counter.get_total_flops())
+
+
+def our_flop(description: Description, tokens: int) -> int:
+    """Ours, with every query multiplied with every key as eager attention does."""
+    graph = description.graph
+    shape = PassShape((SequenceShape(tokens, 0, tokens),))
+    work = count_pass(graph, shape, lambda weight: weight.elements, 1)
+    config = graph.config
+    square = 4 * config.num_attention_heads * config.head_dim * tokens**2
+    read = work.by_role[Role.READ].flop
+    return work.flop - read + config.num_hidden_layers * square
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 40])
+@pytest.mark.parametrize("name", list(BY_NAME))
+def test_tiny_models_cost_what_torch_counts(judged: Judge, name: str, tokens: int) -> None:
+    raw = json.loads((judged(name).folder / "config.json").read_text())
+    assert our_flop(describe_config(name, raw), tokens) == torch_flop(raw, tokens)
+
+
+@pytest.mark.parametrize("name", list(SHAPES))
+def test_bundled_shapes_cost_what_torch_counts(name: str) -> None:
+    assert our_flop(describe_config(name, SHAPES[name]), 3) == torch_flop(dict(SHAPES[name]), 3)
+
+
+def test_llama_3_1_8b_s_prompt_of_512_tokens_by_the_full_square() -> None:
+    assert torch_flop(dict(SHAPES["llama-3.1-8b"]), 512) == 7_822_209_187_840
