@@ -1,0 +1,284 @@
+"""`forwardpass profile MODEL`: work and time by role, predicted beside measured."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from forwardpass import hub
+from forwardpass._version import __version__, commit
+from forwardpass.backends.threads import set_threads
+from forwardpass.cli.console import as_json, data
+from forwardpass.cli.options import AcceptUnknown, Json, Model, numbers
+from forwardpass.cli.profile_tables import about, by_role, by_tokens, by_visible, joined, plural
+from forwardpass.cli.progress import TerminalProgress
+from forwardpass.describe import Description
+from forwardpass.errors import ContextError, RequestError
+from forwardpass.memory import require_memory
+from forwardpass.opening import Opened, open_headers, open_model
+from forwardpass.units import exact
+
+if TYPE_CHECKING:
+    from forwardpass.backends.reference import WeightSource
+    from forwardpass.profiling import Profiler, Row
+    from forwardpass.work.machine import Machine
+
+DEFAULT_VISIBLE = (128, 1_024, 8_192)
+RANDOM, REFERENCE, NATIVE = "random", "reference", "native"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be measured: contexts for one token, sizes of prompts, and how often."""
+
+    visible: tuple[int, ...]
+    tokens: tuple[int, ...]
+    repetitions: int
+    each: int
+
+    @property
+    def longest(self) -> int:
+        """Positions that the longest pass needs."""
+        return max(*self.visible, *self.tokens, 1)
+
+
+def command(
+    model: Model,
+    weights: Annotated[
+        str | None, typer.Option(metavar="random", help="random weights: a shape is enough")
+    ] = None,
+    visible: Annotated[
+        str | None,
+        typer.Option(metavar="N,N", help="one token's pass that sees N tokens, itself included"),
+    ] = None,
+    tokens: Annotated[
+        str | None, typer.Option(metavar="N,N", help="passes over a prompt of N tokens")
+    ] = None,
+    repeat: Annotated[int, typer.Option(min=1, metavar="N", help="repetitions of each")] = 3,
+    each: Annotated[
+        int, typer.Option(min=1, metavar="N", help="tokens in a repetition, at least")
+    ] = 30,
+    backend: Annotated[
+        str, typer.Option(metavar=REFERENCE, help="what computes the passes")
+    ] = REFERENCE,
+    threads: Annotated[
+        int | None, typer.Option(metavar="N", help="threads of matrix products (all cores)")
+    ] = None,
+    accept_unknown: AcceptUnknown = None,
+    json: Json = False,
+) -> None:
+    """Runs passes and shows their work and time by role, beside the time predicted."""
+    random = _random(weights)
+    _check_backend(backend)
+    contexts = None if visible is None else _sizes(visible, "--visible")
+    sizes = () if tokens is None else _sizes(tokens, "--tokens")
+    if threads is not None:
+        set_threads(threads)
+    with _open(model, random, accept_unknown or ()) as opened:
+        described = _described(opened, random)
+        if contexts is None:
+            contexts = () if sizes else _default_visible(described)
+        asked = Asked(contexts, sizes, repeat, each)
+        described, notes = _with_positions(described, asked.longest, random)
+        Session(described, asked, notes, random).run(json)
+
+
+@dataclass
+class Session:
+    """One profile on its way: measures row after row and shows each as soon as it is there."""
+
+    described: Description
+    asked: Asked
+    notes: list[str]
+    random: bool
+
+    def run(self, json: bool) -> None:
+        """Measures and prints; what was measured before Ctrl-C is printed too."""
+        from forwardpass.backends.reference import Reference
+        from forwardpass.profiling import Profiler, Repeat, memory_needed, this_machine
+
+        graph, longest = self.described.graph, self.asked.longest
+        what = f"{self.described.label}: float32 weights and a cache of {longest:,} tokens"
+        require_memory(memory_needed(graph, longest), what)
+        machine = this_machine()
+        if not json:
+            self._head(machine)
+        repeat = Repeat(self.asked.each, self.asked.repetitions)
+        backend = Reference(graph, self._weights())
+        profiler = Profiler(backend, machine.ceilings, repeat)
+        rows: list[Row] = []
+        stopped = False
+        try:
+            for row in self._rows(profiler):
+                rows.append(row)
+                if not json and len(rows) <= len(self.asked.visible):
+                    self._section(row)
+        except KeyboardInterrupt:
+            stopped = True
+        if json:
+            as_json(self._object(machine, rows))
+        else:
+            self._end(rows)
+        if stopped:
+            raise KeyboardInterrupt
+
+    def _weights(self) -> WeightSource:
+        if self.described.weights is not None and not self.random:
+            return self.described.weights
+        from forwardpass.backends.random_weights import RandomWeights
+
+        return RandomWeights(self.described.graph)
+
+    def _rows(self, profiler: Profiler) -> Iterator[Row]:
+        for visible in self.asked.visible:
+            with _progress(f"{exact(visible)} visible", profiler.passes(1)) as advance:
+                row = replace(profiler, advance=advance).decode(visible)
+            yield row
+        for tokens in self.asked.tokens:
+            with _progress(f"{exact(tokens)} tokens a pass", profiler.passes(tokens)) as advance:
+                row = replace(profiler, advance=advance).prompt(tokens)
+            yield row
+
+    def _head(self, machine: Machine) -> None:
+        label = self.described.label
+        run = [
+            f"{label} shape, random weights" if self.random else label,
+            f"{REFERENCE} backend, float32, {plural(machine.threads, 'thread')}",
+            f"{plural(self.asked.each, 'token')} × {self.asked.repetitions}, median (spread)",
+        ]
+        program = f"forwardpass {__version__}, commit {commit() or 'unknown'}"
+        for line in [*joined(run), *joined([*about(machine), program]), *self.notes]:
+            data(line)
+
+    def _section(self, row: Row) -> None:
+        from forwardpass.profiling import small_steps
+
+        data()
+        for line in by_role(row, small_steps(self.described.graph)):
+            data(line)
+
+    def _end(self, rows: list[Row]) -> None:
+        """The tables that set several rows side by side."""
+        decoded = rows[: len(self.asked.visible)]
+        prompts = rows[len(self.asked.visible) :]
+        tables = [by_visible(decoded)] if len(decoded) > 1 else []
+        tables += [by_tokens(prompts)] if prompts else []
+        for table in tables:
+            data()
+            for line in table:
+                data(line)
+
+    def _object(self, machine: Machine, rows: list[Row]) -> dict[str, object]:
+        return {
+            "model": self.described.label,
+            "weights": RANDOM if self.random else "stored",
+            "backend": REFERENCE,
+            "dtype": "float32",
+            "version": __version__,
+            "commit": commit(),
+            "notes": self.notes,
+            "machine": machine.as_dict(),
+            "rows": [row.as_dict() for row in rows],
+        }
+
+
+def _random(weights: str | None) -> bool:
+    if weights not in (None, RANDOM):
+        raise RequestError(
+            f'--weights "{weights}": wanted {RANDOM}, or no --weights for those of the model'
+        )
+    return weights == RANDOM
+
+
+def _check_backend(backend: str) -> None:
+    if backend == NATIVE:
+        raise RequestError(
+            f"--backend {NATIVE}: this version computes passes on the {REFERENCE} backend only"
+        )
+    if backend != REFERENCE:
+        raise RequestError(f'--backend "{backend}": wanted {REFERENCE}')
+
+
+def _sizes(text: str, option: str) -> tuple[int, ...]:
+    found = numbers(text, option)
+    if 0 in found:
+        raise RequestError(f"{option} {text}: a pass has at least one token, which sees itself")
+    return found
+
+
+def _open(model: str, random: bool, accept_unknown: Sequence[str]) -> Opened:
+    """With random weights only headers are read, and nothing is fetched."""
+    settings = hub.settings(os.environ)
+    if random:
+        return open_headers(model, settings, accept_unknown=accept_unknown)
+    progress = TerminalProgress()
+    return open_model(model, settings, accept_unknown=accept_unknown, progress=progress)
+
+
+def _described(opened: Opened, random: bool) -> Description:
+    """What is known of the model, if that is enough to run passes."""
+    described = opened.description
+    if described is None:
+        raise RequestError(
+            f"{opened.label}: a file of tensors alone does not say what model it is",
+            advice="put its config.json beside it and name the folder",
+        )
+    if described.weights is None and not random:
+        raise RequestError(
+            f"{described.label} is a shape without weights, and passes need some",
+            advice=f"--weights {RANDOM} runs it with random ones",
+        )
+    return described
+
+
+def _default_visible(described: Description) -> tuple[int, ...]:
+    positions = described.config.max_position_embeddings
+    return tuple(n for n in DEFAULT_VISIBLE if n <= positions) or (positions,)
+
+
+def _with_positions(
+    described: Description, tokens: int, random: bool
+) -> tuple[Description, list[str]]:
+    """The description with room for `tokens` positions, and what there is to say about that.
+
+    Only learned positions are a table that ends; random weights can have a longer one. Positions
+    beyond those that a model was trained for can be computed, and take the same time.
+    """
+    positions = described.config.max_position_embeddings
+    notes = [f"without {key} = {value!r}" for key, value in described.config.accepted_unknown]
+    if tokens <= positions:
+        return described, notes
+    learned = any(node.op.name == "add_positions" for node in described.graph.nodes)
+    beyond = f"{exact(tokens)} is beyond the {exact(positions)} positions of the "
+    if not learned:
+        return described, [*notes, f"{beyond}model: its words there mean little, the time does"]
+    if not random:
+        raise ContextError(
+            f"{described.label}: {beyond}model, which are a table in its file",
+            advice=f"--weights {RANDOM} makes a longer table for the run",
+        )
+    config = replace(described.config, max_position_embeddings=tokens)
+    longer = replace(described, config=config, graph=described.family.build(config))
+    return longer, [*notes, f"{beyond}shape: the position table was made longer for this run"]
+
+
+@contextmanager
+def _progress(what: str, passes: int) -> Iterator[Callable[[], None]]:
+    """A bar on the terminal that each call moves by one pass; none where nobody looks."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(26), MofNCompleteColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
+    with bar:
+        task = bar.add_task(what, total=passes)
+        yield lambda: bar.advance(task)
