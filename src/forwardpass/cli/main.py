@@ -56,12 +56,13 @@ COMMANDS = {command.name: command for section in SECTIONS.values() for command i
 def help_text() -> str:
     """The first page: every command with its line, two examples."""
     lines = [
-        "Usage: forwardpass COMMAND [OPTIONS]      runs open language models and shows the work"
+        "Usage: forwardpass COMMAND [OPTIONS]      runs open language models and shows the work",
+        "",
     ]
     pairs = [pair for commands in SECTIONS.values() for pair in _pairs(commands)]
     rows = iter(columns(pairs, "<<<<"))
     for title, commands in SECTIONS.items():
-        lines += ["", title]
+        lines.append(title)
         lines += [f"  {next(rows)}" for _ in _pairs(commands)]
     lines += [
         "",
@@ -155,17 +156,15 @@ def _run(command: Command, arguments: list[str]) -> int:
     import typer
 
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(command.name)(importlib.import_module(command.module).command)
+    app.command(command.name, context_settings={"help_option_names": ["-h", "--help"]})(
+        importlib.import_module(command.module).command
+    )
     # typer carries its parser inside and names no base of the parser's errors
     wrong_usage: Any = typer.BadParameter.__mro__[1]
     try:
         status = typer.main.get_command(app).main(
             arguments, prog_name=f"forwardpass {command.name}", standalone_mode=False
         )
-    except typer.Exit as leaving:
-        if leaving.exit_code == EXIT_INTERRUPTED:  # typer's form of Ctrl-C
-            raise KeyboardInterrupt from None
-        return leaving.exit_code
     except typer.Abort:
         raise KeyboardInterrupt from None
     except wrong_usage as error:
@@ -174,6 +173,8 @@ def _run(command: Command, arguments: list[str]) -> int:
             reason.rstrip("."),
             advice=f"forwardpass {command.name} --help lists its options",
         ) from None
+    if status == EXIT_INTERRUPTED:  # typer's form of Ctrl-C
+        raise KeyboardInterrupt
     return int(status or EXIT_DONE)
 
 

@@ -1,0 +1,107 @@
+"""forwardpass runs open language models and shows the work.
+
+    import forwardpass as fp
+
+    model = fp.load("smollm2-135m")
+    answer = model.generate("Name one herb for tomato soup.", temperature=1.0, seed=4)
+    print(answer.text, answer.work.flop, answer.sampling.temperature.source)
+
+Names are loaded when they are first used, so that importing the package loads nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from forwardpass._version import __version__
+    from forwardpass.answer import Answer, Usage
+    from forwardpass.counting import count
+    from forwardpass.errors import (
+        ComputeError,
+        ConfigError,
+        ContextError,
+        DownloadError,
+        FormatError,
+        ForwardpassError,
+        GraphError,
+        ModelNotFound,
+        RequestError,
+        TemplateError,
+        TokenizerError,
+        WeightsError,
+    )
+    from forwardpass.generate import Candidate, Step
+    from forwardpass.loading import load
+    from forwardpass.model import Generation, Model, Raw, raw
+    from forwardpass.text.messages import assistant, system, user
+
+_HOMES = {
+    "Answer": "answer",
+    "Candidate": "generate",
+    "ComputeError": "errors",
+    "ConfigError": "errors",
+    "ContextError": "errors",
+    "DownloadError": "errors",
+    "FormatError": "errors",
+    "ForwardpassError": "errors",
+    "Generation": "model",
+    "GraphError": "errors",
+    "Model": "model",
+    "ModelNotFound": "errors",
+    "Raw": "model",
+    "RequestError": "errors",
+    "Step": "generate",
+    "TemplateError": "errors",
+    "TokenizerError": "errors",
+    "Usage": "answer",
+    "WeightsError": "errors",
+    "__version__": "_version",
+    "assistant": "text.messages",
+    "count": "counting",
+    "load": "loading",
+    "raw": "model",
+    "system": "text.messages",
+    "user": "text.messages",
+}
+
+__all__ = [
+    "Answer",
+    "Candidate",
+    "ComputeError",
+    "ConfigError",
+    "ContextError",
+    "DownloadError",
+    "FormatError",
+    "ForwardpassError",
+    "Generation",
+    "GraphError",
+    "Model",
+    "ModelNotFound",
+    "Raw",
+    "RequestError",
+    "Step",
+    "TemplateError",
+    "TokenizerError",
+    "Usage",
+    "WeightsError",
+    "__version__",
+    "assistant",
+    "count",
+    "load",
+    "raw",
+    "system",
+    "user",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'forwardpass' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"forwardpass.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,113 @@
+"""The account of an answer in words: its work, how its tokens were chosen, and on what it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from forwardpass.backends.native import missing_reason
+from forwardpass.backends.threads import threads_in_force
+from forwardpass.units import exact, short, size
+
+if TYPE_CHECKING:
+    from forwardpass.answer import Answer
+    from forwardpass.engine.account import Account
+    from forwardpass.model import Generation, Model
+    from forwardpass.sampling.settings import SamplingSettings
+
+# Settings with the values at which they do nothing: those that act on scores, whatever is made
+# of them, and those that only a draw looks at.
+_ON_SCORES = {
+    "logit_bias": (),
+    "repetition_penalty": 1,
+    "frequency_penalty": 0,
+    "presence_penalty": 0,
+}
+_ON_DRAWS = {"temperature": None, "top_k": 0, "top_p": 1, "min_p": 0, "seed": None}
+
+_WHY_GREEDY = {
+    "request": "temperature 0 in the request",
+    "model file": "the model file says so",
+    "engine default": "neither the request nor the model file sets sampling",
+}
+
+
+def account_lines(going: Generation) -> list[str]:
+    """The account of one answer as far as it has come."""
+    answer = going.answer()
+    lines = [*work_lines(answer), *limit_lines(going, answer)]
+    return [*lines, *run_lines(going.model, answer.sampling)]
+
+
+def work_lines(answer: Answer) -> Iterator[str]:
+    """Passes, FLOP, bytes, tokens and seconds."""
+    work, prompt = answer.work, plural(answer.usage.prompt_tokens, "token")
+    yield f"{work_words(work)} · prompt {prompt} in {work.seconds_prefill:.2f} s"
+    more = answer.usage.completion_tokens - 1
+    if more > 0 and work.seconds_decode > 0:
+        rate = more / work.seconds_decode
+        yield f"{exact(more)} more {'token' if more == 1 else 'tokens'} in " + (
+            f"{work.seconds_decode:.2f} s, {rate:.1f} a second"
+        )
+
+
+def work_words(work: Account) -> str:
+    """Passes, FLOP and bytes."""
+    passes = plural(work.passes, "pass", "passes")
+    return f"{passes} · {short(work.flop, 'FLOP')} · {size(work.weight_bytes, 2)} of weights read"
+
+
+def limit_lines(going: Generation, answer: Answer) -> Iterator[str]:
+    """Which limit ended the answer, where one did."""
+    if answer.finish_reason != "length":
+        return
+    tokens = plural(answer.usage.completion_tokens, "token")
+    if answer.usage.completion_tokens < going.max_tokens:
+        full = f"the context of {exact(going.model.runner.context)} is full"
+        yield f"stopped after {tokens}: {full} (--context)"
+    else:
+        yield f"stopped after {tokens}, the most allowed (--max-tokens)"
+
+
+def run_lines(model: Model, sampling: SamplingSettings) -> Iterator[str]:
+    """How tokens were chosen, and on what the passes ran."""
+    threads = plural(threads_in_force(), "thread")
+    yield f"{sampling_words(sampling)} · reference backend (NumPy), {threads}"
+    if unused := sampling.without_effect():
+        yield f"without effect where the choice is greedy: {', '.join(map(_option, unused))}"
+    yield from engine_lines(model)
+
+
+def engine_lines(model: Model) -> Iterator[str]:
+    """What is special about how the model was loaded, and why there is no faster backend."""
+    for key, value in model.description.config.accepted_unknown:
+        yield f"loaded without {key} = {value!r:.60} (--accept-unknown)"
+    reason = missing_reason()
+    if reason is not None:
+        yield f"reference backend (NumPy): {reason}"
+
+
+def sampling_words(sampling: SamplingSettings) -> str:
+    """The settings that are in force, each with its source."""
+    words = [f"greedy ({_WHY_GREEDY[sampling.temperature.source]})"] if sampling.greedy else []
+    acting = _ON_SCORES if sampling.greedy else _ON_DRAWS | _ON_SCORES
+    for name, neutral in acting.items():
+        setting = getattr(sampling, name)
+        if setting.value != neutral:
+            words.append(f"{_option(name)} {_value(setting.value)} ({setting.source})")
+    return ", ".join(words)
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """`1 pass`, `11 passes`."""
+    return f"{exact(count)} {one if count == 1 else many or one + 's'}"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"of {plural(len(value), 'token')}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _option(name: str) -> str:
+    return name.replace("_", "-")

@@ -1,0 +1,246 @@
+"""`forwardpass chat MODEL`: talks in the terminal, streaming."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forwardpass.cli import account
+from forwardpass.cli.answering import (
+    AnswerOptions,
+    EngineOptions,
+    System,
+    TemplateOptions,
+    begin,
+    given,
+)
+from forwardpass.cli.console import data, note
+from forwardpass.cli.groups import with_groups
+from forwardpass.cli.options import Model as Reference
+from forwardpass.errors import ForwardpassError, RequestError, TemplateError, did_you_mean
+from forwardpass.sampling.ranges import ENGINE_DEFAULTS
+from forwardpass.text.messages import assistant, check_text, load_conversation, system, user
+
+if TYPE_CHECKING:
+    from forwardpass.model import Generation, Message, Model, Options
+
+SETTABLE = (*ENGINE_DEFAULTS, "max_tokens")
+PROMPT = "> "
+HELP = """\
+/system TEXT      sets the system message; without TEXT takes it away
+/set NAME VALUE   a sampler setting or max_tokens; without VALUE takes it back;
+                  without NAME shows what is in force
+/save FILE        writes the conversation as JSON
+/load FILE        goes on with one that was saved
+/undo             takes the last question and its answer back
+/help             shows this
+/quit             ends, as does Ctrl-D; Ctrl-C stops an answer
+//text            sends /text: a message that begins with a slash"""
+
+
+@with_groups
+def command(
+    model: Reference,
+    template: TemplateOptions,
+    answer: AnswerOptions,
+    engine: EngineOptions,
+    system: System = None,
+) -> None:
+    """Talks in the terminal; /help lists what can be typed besides messages."""
+    options: Options = {**template.chosen(), **answer.chosen()}
+    with engine.load(model, template.template) as loaded:
+        if loaded.chat is None:
+            raise TemplateError(
+                f"{model} has no chat template, so it cannot talk in turns",
+                advice="--template FILE brings one; forwardpass run --raw completes a text",
+            )
+        loaded.settings(**options)  # refuses what is out of range before the first question
+        session = Session(loaded, options)
+        session.set_system(system or "")
+        session.talk()
+
+
+@dataclass
+class Session:
+    """A conversation with a model, and what is typed to steer it."""
+
+    model: Model
+    options: Options
+    messages: list[Message] = field(default_factory=list)
+
+    def talk(self) -> None:
+        """Reads lines until /quit or the end of input."""
+        if sys.stdin.isatty():
+            note("/help lists the commands, Ctrl-D ends")
+        while (line := read_line()) is not None:
+            try:
+                if line.startswith("/") and not line.startswith("//"):
+                    if not self.obey(line):
+                        return
+                elif line.strip():
+                    self.ask(line.removeprefix("/"))
+            except ForwardpassError as error:
+                note(f"error: {error}")
+
+    def ask(self, text: str) -> None:
+        """Sends a message and streams the answer; both are kept, unless nothing came of it."""
+        asked = [*self.messages, user(text)]
+        try:
+            going = begin(self.model, asked, self.options)
+        except KeyboardInterrupt:
+            note("\nstopped; the message is not kept")
+            return
+        stopped = not self._stream(going)
+        answer = going.answer()
+        data()
+        for line in (*account.work_lines(answer), *account.limit_lines(going, answer)):
+            note(line)
+        if answer.steps:
+            self.messages = [*asked, assistant(answer.text)]
+        if stopped:
+            kept = "/undo takes this turn back" if answer.steps else "the message is not kept"
+            note(f"stopped; {kept}")
+
+    @staticmethod
+    def _stream(going: Generation) -> bool:
+        """Shows the answer as it comes; False where Ctrl-C stopped it."""
+        try:
+            for step in going:
+                data(step.text, end="")
+        except KeyboardInterrupt:
+            return False
+        except ForwardpassError:
+            data()
+            raise
+        return True
+
+    def obey(self, line: str) -> bool:
+        """Does what a line that begins with a slash says; False where it ends the talk."""
+        name, _, rest = line[1:].strip().partition(" ")
+        commands: dict[str, Callable[[str], None]] = {
+            "help": lambda _: note(HELP),
+            "system": self.set_system,
+            "set": self.set_option,
+            "save": self.save,
+            "load": self.load,
+            "undo": self.undo,
+        }
+        if name == "quit":
+            return False
+        if name not in commands:
+            offered = [f"/{command}" for command in (*commands, "quit")]
+            raise RequestError(
+                f"there is no command /{name}{did_you_mean(f'/{name}', offered)}",
+                advice="/help lists them; //text sends a message that begins with a slash",
+            )
+        commands[name](rest.strip())
+        return True
+
+    def set_system(self, text: str) -> None:
+        """Sets the system message, or takes it away."""
+        rest = [message for message in self.messages if message["role"] != "system"]
+        self.messages = [system(text), *rest] if text else rest
+
+    def set_option(self, text: str) -> None:
+        """`NAME VALUE` sets, `NAME` alone takes back; nothing shows what is in force."""
+        name, _, value = text.replace("=", " ", 1).partition(" ")
+        name, value = name.replace("-", "_"), value.strip()
+        if name:
+            if name not in SETTABLE:
+                raise RequestError(
+                    f"there is no setting {name}{did_you_mean(name, SETTABLE)}",
+                    advice=f"the settings are {', '.join(SETTABLE)}",
+                )
+            changed: dict[str, object] = {**self.options}
+            changed.pop(name, None)
+            if value:
+                changed[name] = _json_value(name, value)
+            options = given(**changed)
+            self.model.settings(**options)  # refuses what is out of range before it is kept
+            self.options = options
+        note(account.sampling_words(self.model.settings(**self.options)))
+
+    def save(self, text: str) -> None:
+        """Writes the conversation as JSON; an existing file is not overwritten."""
+        path = _path(text, "save")
+        saved: dict[str, object] = {"messages": self.messages}
+        if tools := self.options.get("tools"):
+            saved["tools"] = tools
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                json.dump(saved, file, ensure_ascii=False, indent=1)
+        except FileExistsError:
+            raise RequestError(f"{path} exists already", advice="choose another name") from None
+        except OSError as error:
+            raise RequestError(f"{path}: {error.strerror}") from None
+        note(f"{account.plural(len(self.messages), 'message')} in {path}")
+
+    def load(self, text: str) -> None:
+        """Replaces the conversation, and the tools on offer, by those that were saved."""
+        path = _path(text, "load")
+        loaded = load_conversation(path)
+        self.messages = list(loaded.messages)
+        self.options = {**self.options, "tools": loaded.tools}
+        note(f"{account.plural(len(self.messages), 'message')} from {path}")
+
+    def undo(self, text: str) -> None:
+        """Takes the last question and its answer back."""
+        last = next(
+            (i for i in reversed(range(len(self.messages))) if self.messages[i]["role"] == "user"),
+            None,
+        )
+        if last is None:
+            raise RequestError("there is no turn to take back")
+        note(f"taken back: {self.messages[last]['content']!s:.60}")
+        del self.messages[last:]
+
+
+def read_line() -> str | None:
+    """The next line that was typed or piped, None at its end.
+
+    Ctrl-C on a terminal gives the line up and begins another. Raises RequestError where the input
+    is not UTF-8.
+    """
+    terminal = sys.stdin.isatty()
+    if terminal and sys.stdout.isatty():
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401  (gives input() a history and keys that move)
+    while True:
+        try:
+            if terminal and not sys.stdout.isatty():
+                sys.stderr.write(PROMPT)  # the answers go elsewhere, and the prompt is none
+                sys.stderr.flush()
+            line = input(PROMPT if terminal and sys.stdout.isatty() else "")
+            check_text(line, "standard input")
+            return line
+        except UnicodeDecodeError as error:
+            raise RequestError(f"standard input is not UTF-8 text: {error}") from None
+        except EOFError:
+            if terminal:
+                note("")
+            return None
+        except KeyboardInterrupt:
+            if not terminal:
+                raise
+            note("\nCtrl-D or /quit ends")
+
+
+def _json_value(name: str, text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise RequestError(f"/set {name}: {text} is no number") from None
+
+
+def _path(text: str, name: str) -> Path:
+    if not text:
+        raise RequestError(f"/{name} needs the name of a file")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise RequestError(f"/{name} {text}: {error}") from None

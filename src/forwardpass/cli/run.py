@@ -1,0 +1,205 @@
+"""`forwardpass run MODEL PROMPT`: answers once, and accounts for the work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from forwardpass.cli import account
+from forwardpass.cli.answering import (
+    AnswerOptions,
+    EngineOptions,
+    PromptOptions,
+    TemplateOptions,
+    begin,
+)
+from forwardpass.cli.console import as_json, data, note, patience
+from forwardpass.cli.groups import with_groups
+from forwardpass.cli.options import Json
+from forwardpass.cli.options import Model as Reference
+from forwardpass.errors import RequestError
+from forwardpass.units import exact
+
+if TYPE_CHECKING:
+    from forwardpass.answer import Answer
+    from forwardpass.generate import Step
+    from forwardpass.model import Generation, Model, Options, Prompt
+
+MOST_SEEDS = 10_000
+MOST_LOGPROBS = 20
+
+
+@with_groups
+def command(
+    model: Reference,
+    prompt: PromptOptions,
+    template: TemplateOptions,
+    answer: AnswerOptions,
+    engine: EngineOptions,
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", metavar="A-B", help="one answer a seed, as 0-9 or 1,4")
+    ] = None,
+    logprobs: Annotated[
+        int | None,
+        typer.Option("--logprobs", metavar="N", help="with --json: each token, and the N best"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Answers once: text on standard output, an account of the work on standard error."""
+    wanted = None if seeds is None else seed_list(seeds)
+    if wanted is not None and answer.seed is not None:
+        raise RequestError("--seed and --seeds were both given")
+    if logprobs is not None and not (json and 0 <= logprobs <= MOST_LOGPROBS):
+        raise RequestError(
+            f"--logprobs {logprobs}: wanted 0 to {MOST_LOGPROBS}, together with --json"
+        )
+    options: Options = {**template.chosen(), **answer.chosen()}
+    text = prompt.text()
+    with engine.load(model, template.template) as loaded:
+        request = prompt.request(loaded, text)
+        if wanted is None:
+            _once(loaded, request, options, json, logprobs)
+        else:
+            Seeds(loaded, request, options, wanted).run(json, logprobs)
+
+
+def seed_list(text: str) -> list[int]:
+    """`0-9` and `1,4,7` as seeds, each once."""
+    found: dict[int, None] = {}
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not _is_seed(first) or (dash and not _is_seed(last)):
+            raise RequestError(f"--seeds {text}: wanted seeds as in 0-9 or 1,4,7")
+        start, stop = int(first), int(last or first)
+        if not start <= stop < start + MOST_SEEDS:
+            raise RequestError(f"--seeds {text}: {part} are not 1 to {MOST_SEEDS:,} seeds")
+        found.update(dict.fromkeys(range(start, stop + 1)))
+    return list(found)
+
+
+def _is_seed(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 19
+
+
+def _once(model: Model, prompt: Prompt, options: Options, json: bool, logprobs: int | None) -> None:
+    going = begin(model, prompt, options)
+    stopped = False
+    try:
+        for step in going:
+            if not json:
+                data(step.text, end="")
+    except KeyboardInterrupt:
+        stopped = True
+    answer = going.answer()
+    if json:
+        as_json(json_answer(model, answer, logprobs))
+    else:
+        if answer.text and not answer.text.endswith("\n"):
+            data()
+        for line in account.account_lines(going):
+            note(line)
+    if stopped:
+        raise KeyboardInterrupt
+
+
+@dataclass
+class Seeds:
+    """One answer a seed, from one reading of the prompt."""
+
+    model: Model
+    prompt: Prompt
+    options: Options
+    seeds: Sequence[int]
+    done: list[tuple[int, Answer]] = field(default_factory=list)
+
+    def run(self, json: bool, logprobs: int | None) -> None:
+        """Prints each answer as it is finished; what was finished before Ctrl-C counts."""
+        stopped = False
+        try:
+            self._answer(show=not json)
+        except KeyboardInterrupt:
+            stopped = True
+        if json:
+            listed = [
+                {"seed": seed, **json_answer(self.model, answer, logprobs)}
+                for seed, answer in self.done
+            ]
+            as_json({"answers": listed})
+        elif self.done:
+            self._end()
+        if stopped:
+            raise KeyboardInterrupt
+
+    def _answer(self, show: bool) -> None:
+        each = self.model.each_seed(self.prompt, self.seeds, **self.options)
+        for seed in self.seeds:
+            with patience("reading the prompt"):
+                going: Generation = next(each)
+            for _ in going:
+                pass
+            answer = going.answer()
+            self.done.append((seed, answer))
+            if show:
+                self._show(seed, answer)
+
+    def _show(self, seed: int, answer: Answer) -> None:
+        width = max(len(str(each)) for each in self.seeds)
+        head = f"seed {seed:>{width}}  "
+        lines = answer.text.splitlines() or [""]
+        for before, line in zip(chain([head], repeat(" " * len(head))), lines, strict=False):
+            data(f"{before}{line}".rstrip())
+
+    def _end(self) -> None:
+        from forwardpass.sampling.settings import Setting
+
+        answers = [answer for _, answer in self.done]
+        different = len({answer.text for answer in answers})
+        count = account.plural(len(answers), "answer")
+        if len(answers) > 1:
+            count += f", {exact(different)} different"
+        tokens = account.plural(answers[0].usage.prompt_tokens, "token")
+        data()
+        data(f"{count} · one prefill of {tokens}, shared · the same seed gives the same answer")
+        work = answers[0].work
+        for answer in answers[1:]:
+            work += answer.work
+        note(f"{account.work_words(work)} in {work.seconds:.2f} s")
+        # Every seed stands before its answer already.
+        settings = replace(answers[0].sampling, seed=Setting(None, "request"))
+        for line in account.run_lines(self.model, settings):
+            note(line)
+
+
+def json_answer(model: Model, answer: Answer, logprobs: int | None) -> dict[str, object]:
+    """The keys of `run --json`."""
+    found: dict[str, object] = {"text": answer.text, "finish_reason": answer.finish_reason}
+    if logprobs is not None:
+        found["tokens"] = [_token(model, step, logprobs) for step in answer.steps]
+    found["usage"] = {
+        "prompt_tokens": answer.usage.prompt_tokens,
+        "completion_tokens": answer.usage.completion_tokens,
+    }
+    found["work"] = answer.work.as_dict()
+    found["sampling"] = answer.sampling.as_dict()
+    accepted = dict(model.description.config.accepted_unknown)
+    if accepted:
+        found["accepted_unknown"] = accepted
+    return found
+
+
+def _token(model: Model, step: Step, logprobs: int) -> dict[str, object]:
+    return {
+        "id": step.id,
+        "token": model.token_text(step.id),
+        "bytes": list(step.bytes),
+        "logprob": step.logprob,
+        "sampled_logprob": step.sampled_logprob,
+        "top": [
+            {"id": best.id, "token": model.token_text(best.id), "logprob": best.logprob}
+            for best in step.top(logprobs)
+        ],
+    }

@@ -1,0 +1,79 @@
+"""`Runner`: executes passes of one model and keeps an account of each.
+
+It decides nothing: which tokens go through a pass, and when, is the caller's choice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence as Tokens
+from dataclasses import dataclass, field
+
+from forwardpass.backends.reference import Cache, Reference
+from forwardpass.errors import ContextError
+from forwardpass.graph.references import F32
+from forwardpass.work.passes import SequenceShape
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass as it ran: its shape, its seconds, and whether it read a prompt."""
+
+    shape: SequenceShape
+    seconds: float
+    prompt: bool
+
+
+@dataclass
+class Sequence:
+    """Tokens that have been through the model, their cache, and the scores after the last, v."""
+
+    tokens: list[int]
+    cache: Cache
+    scores: F32
+    passes: list[Pass] = field(default_factory=list)
+
+    def fork(self) -> Sequence:
+        """The same sequence, to be continued on its own; the passes so far stay with this one."""
+        return Sequence(list(self.tokens), self.cache.fork(), self.scores)
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runs passes on a backend; no sequence grows beyond `context` tokens."""
+
+    backend: Reference
+    context: int
+
+    def prefill(self, tokens: Tokens[int]) -> Sequence:
+        """A new sequence, its prompt read in one pass.
+
+        Raises ContextError, with both numbers, for a prompt that is empty or too long.
+        """
+        if not tokens:
+            raise ContextError("the prompt has no tokens")
+        if len(tokens) > self.context:
+            most = self.backend.graph.config.max_position_embeddings
+            more = f", or set --context to {most:,} at most" if self.context < most else ""
+            raise ContextError(
+                f"a prompt of {len(tokens):,} tokens, the context holds {self.context:,}",
+                advice=f"shorten the prompt{more}",
+            )
+        cache = self.backend.new_cache()
+        scores, done = self._pass(cache, tokens, prompt=True)
+        return Sequence(list(tokens), cache, scores, [done])
+
+    def decode(self, sequence: Sequence, token: int) -> None:
+        """One pass over one generated token, behind the sequence."""
+        if len(sequence.tokens) >= self.context:
+            raise ContextError(f"the context holds {self.context:,} tokens, and all are used")
+        scores, done = self._pass(sequence.cache, [token], prompt=False)
+        sequence.tokens.append(token)
+        sequence.scores = scores
+        sequence.passes.append(done)
+
+    def _pass(self, cache: Cache, tokens: Tokens[int], *, prompt: bool) -> tuple[F32, Pass]:
+        shape = SequenceShape(len(tokens), cache.length)
+        start = time.perf_counter()
+        scores = self.backend.run(cache, tokens, generated=not prompt)[-1]
+        return scores, Pass(shape, time.perf_counter() - start, prompt)

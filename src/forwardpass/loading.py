@@ -1,0 +1,195 @@
+"""`load`: from what a user calls a model to one that is ready to answer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forwardpass import hub
+from forwardpass.backends.threads import set_threads
+from forwardpass.describe import Description, read_json_object
+from forwardpass.errors import ConfigError, RequestError, TokenizerError, did_you_mean
+from forwardpass.memory import require_memory
+from forwardpass.opening import Opened, open_model
+from forwardpass.text.chat import Chat
+from forwardpass.text.from_folder import from_folder
+from forwardpass.text.from_gguf import from_gguf
+from forwardpass.text.templates import Templates
+from forwardpass.text.tokenizer import Tokenizer
+
+# NumPy must not be loaded before `set_threads`, so what computes is imported where it is used.
+if TYPE_CHECKING:
+    from forwardpass.model import Model
+
+BACKENDS = ("reference",)
+GENERATION_CONFIG = "generation_config.json"
+FilePath = str | os.PathLike[str]
+
+
+def load(
+    reference: FilePath,
+    *,
+    backend: str | None = None,
+    threads: int | None = None,
+    context: int | None = None,
+    template: FilePath | None = None,
+    accept_unknown: Sequence[str] = (),
+    progress: hub.Progress | None = None,
+) -> Model:
+    """The model of that path, alias or hub id, fetched where it is not here, its weights decoded.
+
+    `backend`: `reference`. `threads`: of matrix products (all cores unless given). `context`: the
+    most tokens of prompt and answer (the model's own unless given). `template`: a file with a chat
+    template in the model's place. `accept_unknown`: config keys to load without. The environment
+    names catalogue and cache (`FORWARDPASS_CATALOGUE`, `FORWARDPASS_HOME`).
+
+    Raises RequestError for what was asked wrongly, and the other errors of `forwardpass.errors`
+    for files that cannot be fetched, read or honored.
+    """
+    opened = open_to_run(
+        reference,
+        backend=backend,
+        threads=threads,
+        accept_unknown=accept_unknown,
+        progress=progress,
+    )
+    return ready(opened, context=context, template=template)
+
+
+def open_to_run(
+    reference: FilePath,
+    *,
+    backend: str | None = None,
+    threads: int | None = None,
+    accept_unknown: Sequence[str] = (),
+    progress: hub.Progress | None = None,
+) -> Opened:
+    """The first half of `load`: the model's files, fetched where they are not here."""
+    if backend not in (None, *BACKENDS):
+        raise RequestError(
+            f"there is no backend {backend!r}{did_you_mean(str(backend), BACKENDS)}",
+            advice=f"this version has {', '.join(BACKENDS)}",
+        )
+    if threads is not None:
+        set_threads(threads)
+    settings = hub.settings(os.environ)
+    return open_model(
+        os.fspath(reference), settings, accept_unknown=accept_unknown, progress=progress
+    )
+
+
+def ready(opened: Opened, *, context: int | None = None, template: FilePath | None = None) -> Model:
+    """The second half of `load`: tokenizer, template, and weights in float32.
+
+    The model owns the files from now on; on an error they are closed.
+    """
+    try:
+        return _ready(opened, context, template)
+    except BaseException:
+        opened.close()
+        raise
+
+
+def load_text(
+    reference: FilePath,
+    *,
+    template: FilePath | None = None,
+    accept_unknown: Sequence[str] = (),
+    progress: hub.Progress | None = None,
+) -> tuple[Tokenizer, Chat | None]:
+    """The tokenizer and the chat template of a model; its weights are not read."""
+    settings = hub.settings(os.environ)
+    with open_model(
+        os.fspath(reference), settings, accept_unknown=accept_unknown, progress=progress
+    ) as opened:
+        return _text(opened, _generation_config(opened), template)
+
+
+def _ready(opened: Opened, context: int | None, template: FilePath | None) -> Model:
+    from forwardpass.backends.reference import Reference
+    from forwardpass.engine.runner import Runner
+    from forwardpass.model import Model, whole_number
+
+    description = opened.description
+    if description is None or description.weights is None:
+        raise _not_to_be_run(opened)
+    most = description.config.max_position_embeddings
+    tokens = most if context is None else whole_number("context", context, most)
+    defaults = _generation_config(opened)
+    tokenizer, chat = _text(opened, defaults, template)
+    _check_vocabulary(opened.label, tokenizer, description)
+    elements = description.unique_parameters
+    require_memory(4 * elements, f"{opened.label}: {elements:,} weights in float32")
+    backend = Reference(description.graph, description.weights)
+    backend.load()
+    return Model(description, tokenizer, chat, Runner(backend, tokens), defaults)
+
+
+def _check_vocabulary(label: str, tokenizer: Tokenizer, description: Description) -> None:
+    """Refuses a tokenizer that a text could take beyond the table of the model.
+
+    Control tokens beyond it are no such: Gemma 3's text models bring one, for images.
+    """
+    rows = description.config.vocab_size
+    ids = range(rows, tokenizer.vocab_size)
+    beyond = next((i for i in ids if not tokenizer.is_control(i)), None)
+    if beyond is not None:
+        raise TokenizerError(
+            f"{label}: the tokenizer has {tokenizer.vocab_size:,} tokens, the model's table "
+            f"{rows:,} rows",
+            f"the first token without a row is {beyond:,}, {tokenizer.token_text(beyond)!r:.60}",
+        )
+
+
+def _text(
+    opened: Opened, defaults: Mapping[str, object] | None, template: FilePath | None
+) -> tuple[Tokenizer, Chat | None]:
+    if opened.file is not None and opened.file.format == "gguf":
+        metadata = opened.file.metadata
+        tokenizer = from_gguf(metadata, name=opened.label)
+        templates = Templates.from_gguf(metadata)
+    elif opened.files is not None and opened.files.kind == "folder":
+        folder = opened.files.path
+        tokenizer = from_folder(folder, eos_ids=_eos_ids(defaults, folder))
+        templates = Templates.from_folder(folder)
+    else:
+        raise _not_to_be_run(opened)
+    if template is not None:
+        templates = Templates.from_file(Path(template))
+    return tokenizer, Chat(tokenizer, templates) if templates else None
+
+
+def _generation_config(opened: Opened) -> Mapping[str, object] | None:
+    """What the model's file says about sampling, and, in folders, about ends."""
+    if opened.file is not None and opened.file.format == "gguf":
+        return opened.file.metadata
+    if opened.files is None or opened.files.kind != "folder":
+        return None
+    path = opened.files.path / GENERATION_CONFIG
+    return read_json_object(path) if path.is_file() else None
+
+
+def _eos_ids(defaults: Mapping[str, object] | None, folder: Path) -> tuple[int, ...]:
+    """Ids that end an answer, of generation_config.json and config.json."""
+    found: list[int] = []
+    for values, where in (
+        (defaults or {}, GENERATION_CONFIG),
+        (read_json_object(folder / "config.json"), "config.json"),
+    ):
+        stated = values.get("eos_token_id")
+        for value in stated if isinstance(stated, list) else [stated]:
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise ConfigError(f"{where}: eos_token_id = {value!r:.60}: wanted token ids")
+            found.append(value)
+    return tuple(dict.fromkeys(found))
+
+
+def _not_to_be_run(opened: Opened) -> RequestError:
+    return RequestError(
+        f"{opened.label} can be counted and not run: there are no weights with a tokenizer",
+        advice="name a .gguf file, a folder with config.json, an alias or a hub id",
+    )

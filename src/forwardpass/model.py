@@ -1,0 +1,308 @@
+"""`Model`: a model that is ready to answer, and the course of one answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TypedDict, Unpack
+
+from forwardpass.answer import Answer
+from forwardpass.describe import Description
+from forwardpass.engine.account import Account, account
+from forwardpass.engine.runner import Pass, Runner
+from forwardpass.engine.runner import Sequence as Prefilled
+from forwardpass.errors import RequestError, TemplateError, did_you_mean
+from forwardpass.generate import Step, generate
+from forwardpass.sampling.random import fresh_seed
+from forwardpass.sampling.ranges import ENGINE_DEFAULTS
+from forwardpass.sampling.settings import SamplingSettings, resolve
+from forwardpass.text.chat import Chat
+from forwardpass.text.messages import conversation_from, user
+from forwardpass.text.tokenizer import Tokenizer
+
+DEFAULT_MAX_TOKENS = 1_024
+KV_WIDTH = 4  # bytes of a cache element: the reference backend keeps float32
+
+Message = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A prompt that is completed as it is, without the chat template."""
+
+    text: str
+
+
+Prompt = str | Raw | Sequence[Message]
+
+
+def raw(text: str) -> Raw:
+    """A prompt that skips the chat template."""
+    return Raw(text)
+
+
+class Options(TypedDict, total=False):
+    """What one request may set; names as on the command line and in OpenAI's interface.
+
+    The sampler's settings and their ranges are those of `sampling/ranges.py`. `tools` are in
+    OpenAI's or Anthropic's form; `thinking` switches the template's thinking on or off;
+    `template_args` sets arguments of the template by name; `control_tokens` lets the names of
+    control tokens in the prompt be control tokens; `ignore_model_defaults` leaves the model file's
+    sampling values out.
+    """
+
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    repetition_penalty: float | None
+    frequency_penalty: float | None
+    presence_penalty: float | None
+    logit_bias: Mapping[int, float] | None
+    seed: int | None
+    max_tokens: int | None
+    tools: Sequence[Mapping[str, object]] | None
+    thinking: bool | None
+    template_args: Mapping[str, object] | None
+    control_tokens: bool
+    ignore_model_defaults: bool
+
+
+_SWITCHES = ("thinking", "control_tokens", "ignore_model_defaults")
+_OF_TEMPLATES = ("tools", "thinking", "template_args")
+
+
+def whole_number(name: str, value: object, most: int | None) -> int:
+    """`value` as a whole number from 1 to `most`; RequestError where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= (most or value):
+        upto = " up" if most is None else f" to {most:,}"
+        raise RequestError(f"{name} = {value!r:.60}: wanted a whole number from 1{upto}")
+    return value
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A prompt as ids, and whether the chat template made it. `ends`: ids that end an answer."""
+
+    ids: tuple[int, ...]
+    templated: bool
+    ends: frozenset[int]
+
+
+@dataclass(eq=False)
+class Generation(Iterator[Step]):
+    """The course of one answer: an iterator of its steps, and what is known of it so far.
+
+    Each step but the first takes one pass, which is run when the step is asked for.
+    """
+
+    model: Model
+    prompt: Prepared
+    settings: SamplingSettings
+    sequence: Prefilled = field(repr=False)
+    max_tokens: int
+    steps: list[Step] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._coming = generate(
+            self.model.runner,
+            self.model.tokenizer,
+            self.sequence,
+            self.settings,
+            max_tokens=self.max_tokens,
+            ends=self.prompt.ends,
+        )
+
+    def __next__(self) -> Step:
+        step = next(self._coming)
+        self.steps.append(step)
+        return step
+
+    def answer(self) -> Answer:
+        """The answer as far as it has come."""
+        work = self.model.account(self.sequence.passes)
+        return Answer(self.prompt.ids, tuple(self.steps), self.settings, work)
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A model that is ready to answer; `forwardpass.load` makes one.
+
+    `chat` is None where the model has no chat template. `sampling_defaults` is what the model's
+    file says about sampling, None where it says nothing. Closing the model gives its files up.
+    """
+
+    description: Description
+    tokenizer: Tokenizer
+    chat: Chat | None
+    runner: Runner
+    sampling_defaults: Mapping[str, object] | None = None
+
+    def __repr__(self) -> str:
+        config = self.description.config
+        return (
+            f"<Model {self.description.label}: {config.model_type}, "
+            f"{config.num_hidden_layers} layers, context {self.runner.context:,}>"
+        )
+
+    def generate(self, prompt: Prompt, **options: Unpack[Options]) -> Answer:
+        """The answer to a prompt: a text is one user message, `raw(…)` skips the template.
+
+        Raises RequestError for an unknown option or a value out of range, ContextError for a prompt
+        that does not fit.
+        """
+        going = self.stream(prompt, **options)
+        for _ in going:
+            pass
+        return going.answer()
+
+    def stream(self, prompt: Prompt, **options: Unpack[Options]) -> Generation:
+        """The steps of the answer as they come; the prompt is read before the first is asked for.
+
+        Its `answer()` is what `generate` returns, at any time. Errors: as `generate`.
+        """
+        settings = self.settings(**options)
+        limit = self._limit(options)
+        ready = self.prepare(prompt, **options)
+        return Generation(self, ready, settings, self.runner.prefill(ready.ids), limit)
+
+    async def agenerate(self, prompt: Prompt, **options: Unpack[Options]) -> Answer:
+        """`generate` without blocking the event loop; cancelled, it stops within one step."""
+        going = await asyncio.to_thread(lambda: self.stream(prompt, **options))
+        while await asyncio.to_thread(next, going, None) is not None:
+            pass
+        return going.answer()
+
+    async def astream(self, prompt: Prompt, **options: Unpack[Options]) -> AsyncIterator[Step]:
+        """`stream` without blocking the event loop."""
+        going = await asyncio.to_thread(lambda: self.stream(prompt, **options))
+        while (step := await asyncio.to_thread(next, going, None)) is not None:
+            yield step
+
+    def each_seed(
+        self, prompt: Prompt, seeds: Iterable[int], **options: Unpack[Options]
+    ) -> Iterator[Generation]:
+        """One answer a seed, to one prompt that is read once; each equals the run with its seed.
+
+        The prompt's pass is in the account of the first.
+        """
+        settings = self.settings(**options)
+        limit = self._limit(options)
+        ready = self.prepare(prompt, **options)
+        read = self.runner.prefill(ready.ids)
+        for number, seed in enumerate(seeds):
+            own = read.fork()
+            if number == 0:
+                own.passes.extend(read.passes)
+            yield Generation(self, ready, settings.with_seed(seed), own, limit)
+
+    def prepare(self, prompt: Prompt, **options: Unpack[Options]) -> Prepared:
+        """The ids that a pass would read for this prompt.
+
+        A text for a model without a chat template is completed as it is. Raises TemplateError for
+        messages to such a model.
+        """
+        _check(options)
+        control = options.get("control_tokens") or False
+        if isinstance(prompt, str) and self.chat is None:
+            prompt = Raw(prompt)
+        if isinstance(prompt, Raw):
+            _refuse_template_options(options)
+            ids = self.tokenizer.encode_prompt(prompt.text, control=control)
+            return Prepared(tuple(ids), False, frozenset(self.tokenizer.eos_ids))
+        if self.chat is None:
+            raise TemplateError(
+                f"{self.description.label} has no chat template, so it cannot take messages",
+                advice="--raw completes a text as it is, --template FILE brings a template",
+            )
+        asked = {"messages": _messages(prompt), "tools": list(options.get("tools") or ())}
+        made = self.chat.prompt(
+            conversation_from(asked),
+            control=control,
+            thinking=options.get("thinking"),
+            arguments=options.get("template_args") or {},
+        )
+        return Prepared(made.ids, True, frozenset(self.chat.eos_ids))
+
+    def settings(self, **options: Unpack[Options]) -> SamplingSettings:
+        """Every sampler setting that a request would run with, and its source."""
+        _check(options)
+        asked = {name: value for name, value in options.items() if name in ENGINE_DEFAULTS}
+        ignore = options.get("ignore_model_defaults") or False
+        settings = resolve(asked, self.sampling_defaults, ignore)
+        if settings.seed.value is None and not settings.greedy:
+            return settings.with_seed(fresh_seed(), "engine default")
+        return settings
+
+    def token_text(self, token: int) -> str:
+        """One token as shown to people; rows of the table without a token by their number."""
+        if token >= self.tokenizer.vocab_size:
+            return f"[no token {token}]"
+        return self.tokenizer.token_text(token)
+
+    def account(self, passes: Iterable[Pass]) -> Account:
+        """What these passes did."""
+        weights = self.description.weights
+        assert weights is not None  # a model that is ready has them
+        return account(self.description.graph, passes, weights.stored_bytes, KV_WIDTH)
+
+    def close(self) -> None:
+        """Gives the model's files up."""
+        if self.description.file is not None:
+            self.description.file.close()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @staticmethod
+    def _limit(options: Options) -> int:
+        limit = options.get("max_tokens")
+        return DEFAULT_MAX_TOKENS if limit is None else limit
+
+
+def _check(options: Options) -> None:
+    """Refuses an option that there is not, and values that would be taken for something else."""
+    known = Options.__annotations__
+    for name, value in options.items():
+        if name not in known:
+            raise RequestError(
+                f"there is no option {name!r}{did_you_mean(name, known)}",
+                advice=f"the options are {', '.join(known)}",
+            )
+        if name in _SWITCHES and not (value is None or isinstance(value, bool)):
+            raise RequestError(f"{name} = {value!r:.60}: wanted True or False")
+    if (limit := options.get("max_tokens")) is not None:
+        whole_number("max_tokens", limit, most=None)
+    arguments = options.get("template_args")
+    if not (arguments is None or isinstance(arguments, Mapping)):
+        raise RequestError(f"template_args = {arguments!r:.60}: wanted a mapping")
+
+
+def _refuse_template_options(options: Options) -> None:
+    for name in _OF_TEMPLATES:
+        value = options.get(name)
+        if isinstance(value, bool) or value:
+            raise RequestError(
+                f"{name} needs a chat template, and this prompt is completed as it is"
+            )
+
+
+def _messages(prompt: object) -> list[object]:
+    """A prompt that is not raw, as messages."""
+    if isinstance(prompt, str):
+        return [user(prompt)]
+    if isinstance(prompt, Sequence) and not isinstance(prompt, bytes):
+        return list(prompt)
+    raise RequestError(
+        f"a prompt is a text, raw(…) or a list of messages, not {type(prompt).__name__}"
+    )

@@ -1,0 +1,101 @@
+"""From what a user calls a model to one that is ready to answer, or a reason why not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import forwardpass as fp
+from forwardpass.formats import TensorFile
+from tiny_model import CONFIG, TOKENS, random_folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return random_folder(tmp_path_factory.mktemp("models") / "tiny")
+
+
+def test_leaving_a_model_closes_its_file(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[TensorFile] = []
+    monkeypatch.setattr(TensorFile, "close", lambda file: closed.append(file))
+    with fp.load(folder) as model:
+        assert closed == []
+    assert closed == [model.description.file]
+    with pytest.raises(fp.TemplateError):
+        fp.load(folder, template=tmp_path / "none.jinja")
+    assert len(closed) == 2
+
+
+def test_the_number_of_threads_is_set_before_numpy_is_loaded(folder: Path) -> None:
+    program = (
+        "import sys, forwardpass as fp\n"
+        "from forwardpass.backends.threads import threads_in_force\n"
+        "fp.load(sys.argv[1], threads=1)\n"
+        "print(threads_in_force())"
+    )
+    command = [sys.executable, "-c", program, str(folder)]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8")
+    assert done.stdout == "1\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"backend": "native"}, r"no backend 'native'\n  this version has reference"),
+        ({"backend": "refrence"}, r"did you mean reference\?"),
+        ({"context": 513}, "context = 513: wanted a whole number from 1 to 512"),
+        ({"context": 0}, "context = 0"),
+        ({"threads": 0}, "threads 0"),
+        ({"accept_unknown": ["attn_temperature"]}, "attn_temperature"),
+    ],
+)
+def test_a_model_is_not_loaded_otherwise_than_asked(
+    folder: Path, options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(fp.RequestError, match=says):
+        fp.load(folder, **options)
+
+
+def test_a_shape_without_weights_is_not_run() -> None:
+    with pytest.raises(fp.RequestError, match="gpt2 can be counted and not run"):
+        fp.load("gpt2")
+
+
+def test_a_tokenizer_with_more_texts_than_the_table_has_rows_is_refused(tmp_path: Path) -> None:
+    path = random_folder(tmp_path / "m", vocab_size=399)
+    with pytest.raises(fp.TokenizerError, match="the first token without a row is 399"):
+        fp.load(path)
+
+
+def test_a_control_token_beyond_the_table_is_refused_only_where_it_is_used(tmp_path: Path) -> None:
+    path = random_folder(tmp_path / "m", vocab_size=TOKENS - 1)
+    with fp.load(path) as model:
+        model.generate("hello", max_tokens=1)
+        with pytest.raises(fp.ContextError, match=f"token {TOKENS - 1} is not among"):
+            model.generate(fp.raw("<|endoftext|>"), control_tokens=True)
+
+
+def test_an_unknown_setting_is_refused_and_can_be_accepted(tmp_path: Path) -> None:
+    path = random_folder(tmp_path / "m", attn_temperature_tuning=4)
+    with pytest.raises(fp.ConfigError, match="attn_temperature_tuning = 4"):
+        fp.load(path)
+    with fp.load(path, accept_unknown=["attn_temperature_tuning"]) as model:
+        assert dict(model.description.config.accepted_unknown) == {"attn_temperature_tuning": 4}
+
+
+def test_a_prompt_that_does_not_fit_is_refused_with_both_numbers(folder: Path) -> None:
+    with fp.load(folder, context=10) as model:
+        ids = model.prepare(fp.raw("a" * 40)).ids
+        says = f"a prompt of {len(ids)} tokens, the context holds 10\n  .*--context to 512"
+        with pytest.raises(fp.ContextError, match=says):
+            model.generate(fp.raw("a" * 40))
+        full = model.generate(fp.raw("the quick"), max_tokens=100)
+        assert full.finish_reason == "length"
+        assert sum((full.usage.prompt_tokens, full.usage.completion_tokens)) == 11
+    assert CONFIG["max_position_embeddings"] == 512
