@@ -125,9 +125,10 @@ class AnswerOptions:
         list[str] | None,
         typer.Option("--logit-bias", metavar="ID=X", help="added to a token's score; repeatable"),
     ] = None
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="seed of the draws")] = (
-        None
-    )
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", metavar="N", help="seed of the draws; a fresh one unless given"),
+    ] = None
     ignore_model_defaults: Annotated[
         bool, typer.Option("--ignore-model-defaults", help="leave the model's sampling values out")
     ] = False
