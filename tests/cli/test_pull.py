@@ -60,7 +60,7 @@ def test_pulling_a_misspelt_name_is_a_wrong_request(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err.splitlines() == [
         'error: there is no model "smolm2-135m"',
         "  not a file, not an alias, and a Hugging Face id looks like org/name",
-        "did you mean smollm2-135m?     forwardpass models lists all",
+        "  did you mean smollm2-135m?     forwardpass models lists all",
     ]
 
 

@@ -137,7 +137,7 @@ def test_failure_lists_each_source_with_its_time_and_gives_the_advice(
         "tiny is not here and could not be fetched",
         "  first       it stopped (0.0 s)",
         "  the second  it stopped (0.0 s)",
-        "do something",
+        "  do something",
     ]
 
 

@@ -72,7 +72,7 @@ def test_a_misspelt_name_gets_the_nearest_one(cache: Cache) -> None:
     assert str(caught.value).splitlines() == [
         'there is no model "tinyy"',
         "  not a file, not an alias, and a Hugging Face id looks like org/name",
-        "did you mean tiny?     forwardpass models lists all",
+        "  did you mean tiny?     forwardpass models lists all",
     ]
 
 
