@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
-from oracles.families import BY_NAME, Judged, judge
+if TYPE_CHECKING:
+    from oracles.families import Judged
 
-Judge = Callable[[str], Judged]
+Judge = Callable[[str], "Judged"]
 
 
 @pytest.fixture(scope="session")
 def judged(tmp_path_factory: pytest.TempPathFactory) -> Judge:
     """Each case's saved model with transformers' logits, made once."""
+    # Here and not above: pytest reads this file also where the judges are not installed.
+    from oracles.families import BY_NAME, judge
+
     found: dict[str, Judged] = {}
 
     def get(name: str) -> Judged:
