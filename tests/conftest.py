@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,9 @@ _oracles_left_out = pytest.StashKey[int]()
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_own_cases_only] = 0
     config.stash[_oracles_left_out] = 0
+    # A run in a shell's background inherits SIGINT ignored, and so would the programs that are
+    # started here to see what Ctrl-C does.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _judges_are_here() -> bool:
