@@ -11,7 +11,8 @@ import pytest
 
 import forwardpass as fp
 from forwardpass.formats import TensorFile
-from tiny_model import CONFIG, TOKENS, random_folder
+from forwardpass.loading import load_text
+from tiny_model import CONFIG, ROWS, TOKENS, random_folder
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def test_the_number_of_threads_is_set_before_numpy_is_loaded(folder: Path) -> No
         ({"backend": "refrence"}, r"did you mean reference\?"),
         ({"context": 513}, "context = 513: wanted a whole number from 1 to 512"),
         ({"context": 0}, "context = 0"),
-        ({"threads": 0}, "threads 0"),
+        ({"threads": 0}, "threads = 0"),
         ({"accept_unknown": ["attn_temperature"]}, "attn_temperature"),
     ],
 )
@@ -79,6 +80,41 @@ def test_a_control_token_beyond_the_table_is_refused_only_where_it_is_used(tmp_p
         model.generate("hello", max_tokens=1)
         with pytest.raises(fp.ContextError, match=f"token {TOKENS - 1} is not among"):
             model.generate(fp.raw("<|endoftext|>"), control_tokens=True)
+
+
+def test_an_answer_may_end_with_an_id_that_has_a_row_and_no_token(tmp_path: Path) -> None:
+    path = random_folder(tmp_path / "m", eos_token_id=[ROWS - 1])
+    with fp.load(path) as model:
+        assert ROWS - 1 in model.tokenizer.eos_ids
+        assert model.tokenizer.vocab_size <= ROWS - 1
+        made = model.generate(fp.raw("a"), logit_bias={ROWS - 1: 100.0})
+        assert (made.finish_reason, made.text) == ("stop", "")
+
+
+@pytest.mark.parametrize("value", [ROWS, -1, [2, 10**9]])
+@pytest.mark.parametrize("where", ["config.json", "generation_config.json"])
+def test_an_id_that_is_never_drawn_ends_no_answer_and_its_file_is_named(
+    tmp_path: Path, where: str, value: object
+) -> None:
+    stated = {"eos_token_id": value}
+    path = (
+        random_folder(tmp_path / "m", eos_token_id=value)
+        if where == "config.json"
+        else random_folder(tmp_path / "m", generation_config=stated)
+    )
+    says = rf"^{where}: eos_token_id = .*: the model has ids from 0 to {ROWS - 1}\n  correct it in"
+    for load in (fp.load, load_text):
+        with pytest.raises(fp.ConfigError, match=says):
+            load(path)
+
+
+def test_a_template_that_writes_half_a_surrogate_pair_is_named(tmp_path: Path) -> None:
+    source = "{{ '\\ud800<|im_end|>' }}x{{ messages[0].content }}<|im_end|>"
+    path = random_folder(tmp_path / "m", template=source)
+    with fp.load(path) as model:
+        for control in (False, True):
+            with pytest.raises(fp.TemplateError, match=r"template.*: half a surrogate pair"):
+                model.generate("hello", control_tokens=control)
 
 
 def test_an_unknown_setting_is_refused_and_can_be_accepted(tmp_path: Path) -> None:

@@ -19,23 +19,28 @@ MAX_SIZE = 2**31
 
 _NEUTRAL = {
     "who wrote it, and with what": """
-        _attn_implementation_autoset _name_or_path architectures attn_implementation
-        finetuning_task is_llama_config predict_special_tokens torchscript
-        transformers.js_config transformers_version unsloth_fixed unsloth_version
+        _attn_implementation _attn_implementation_autoset _attn_implementation_internal
+        _commit_hash _experts_implementation_internal _flash_attn_2_enabled _name_or_path
+        architectures attn_implementation experts_implementation finetuning_task is_llama_config
+        name_or_path predict_special_tokens torchscript transformers.js_config
+        transformers_version unsloth_fixed unsloth_version
     """,
     "training": """
         attention_dropout attn_pdrop classifier_dropout embd_pdrop gradient_checkpointing
-        initializer_range pretraining_tp resid_pdrop
+        initializer_range neftune_noise_alpha pretraining_tp resid_pdrop
     """,
     "what a call gives back, and how it is cached or cut": """
         cache_implementation chunk_size_feed_forward output_attentions
-        output_hidden_states output_scores return_dict return_dict_in_generate use_cache
+        output_hidden_states output_past output_scores return_dict return_dict_in_generate use_cache
     """,
     "classifiers": """
-        id2label label2id problem_type
+        _num_labels id2label label2id num_labels problem_type
+    """,
+    "models with an encoder beside the decoder, and TensorFlow": """
+        is_decoder tf_legacy_loss tie_encoder_decoder use_bfloat16 xla_device
     """,
     "tokens": """
-        bos_token_id decoder_start_token_id eos_token_id model_max_length pad_token_id
+        bos_token_id decoder_start_token_id eos_token_id eos_token_ids model_max_length pad_token_id
         prefix sep_token_id tokenizer_class
     """,
     "generation, which transformers reads from generation_config.json alone": """
@@ -51,6 +56,17 @@ NEUTRAL = frozenset(key for keys in _NEUTRAL.values() for key in keys.split())
 
 # Keys of any family that are neutral at one value only; false is not it.
 _NEUTRAL_VALUES: Mapping[str, object] = {"is_causal": True, "partial_rotary_factor": 1.0}
+
+# Keys that no family reads, and what each must repeat to be neutral.
+_REPEATS: Mapping[str, str] = {
+    "max_sequence_length": "max_position_embeddings",
+    "n_vocab": "vocab_size",
+}
+# What a reader cannot see from the key alone.
+_REASONS: Mapping[str, str] = {
+    **{key: f"{name} is another" for key, name in _REPEATS.items()},
+    "auto_map": "the repository brings its own code, which is never run and may compute otherwise",
+}
 
 # The smallest whole number that each of these may be.
 _SIZES = {
@@ -191,6 +207,7 @@ def read_config(
     for key, value in unknown.items():
         # Finding a near name takes a while, and nobody reads a thousand.
         near = did_you_mean(key, spec.known) if len(problems) < _MAX_SHOWN else ""
+        near = f"  ({_REASONS[key]})" if key in _REASONS else near
         problems.append(f"{_key(key)} = {shown(value)}{near}")
     for key, default in spec.defaults.items():
         values.setdefault(key, default)
@@ -220,6 +237,7 @@ def _sort_keys(
     """Keys under their standard names, and the unknown ones."""
     values: dict[str, object] = {}
     unknown: dict[str, object] = {}
+    repeats: dict[str, object] = {}
     spellings = {**_SPELLINGS, **spec.spellings}
     neutral_values = {**_NEUTRAL_VALUES, **spec.defaults}
     for key, value in raw.items():
@@ -236,10 +254,16 @@ def _sort_keys(
                 )
         elif key in NEUTRAL or key in spec.neutral or value is None:
             continue
+        elif key in _REPEATS:
+            repeats[key] = value
         elif key in neutral_values:
             if value != neutral_values[key]:
                 unknown[key] = value
         elif not _is_nothing(value):
+            unknown[key] = value
+    for key, value in repeats.items():
+        name = _REPEATS[key]
+        if value != values.get(name, spec.defaults.get(name)) and not _is_nothing(value):
             unknown[key] = value
     _check_theta(values, problems)
     return values, unknown

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from forwardpass.engine.runner import Runner, Sequence
-from forwardpass.errors import ComputeError
+from forwardpass.errors import ComputeError, RequestError
 from forwardpass.sampling.chain import History, choose
 from forwardpass.sampling.choice import Choice
+from forwardpass.sampling.ranges import whole
 from forwardpass.sampling.settings import SamplingSettings
 from forwardpass.text.stream import TextStream
 from forwardpass.text.tokenizer import Tokenizer
@@ -49,8 +50,14 @@ class Step:
     _best: tuple[Candidate, ...] = field(repr=False)
 
     def top(self, count: int = 6) -> tuple[Candidate, ...]:
-        """The `count` best tokens by the model's own scores, best first; at most 256 are kept."""
-        return self._best[:count]
+        """The `count` best tokens by the model's own scores, best first; at most 256 are kept.
+
+        Raises RequestError for a count that is no whole number from 0 up.
+        """
+        number = whole(count)
+        if number is None or number < 0:
+            raise RequestError(f"top({count!r:.60}): wanted a whole number from 0 up")
+        return self._best[:number]
 
 
 def generate(

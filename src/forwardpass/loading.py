@@ -11,8 +11,9 @@ from forwardpass import hub
 from forwardpass.backends.threads import set_threads
 from forwardpass.describe import Description, read_json_object
 from forwardpass.errors import ConfigError, RequestError, TokenizerError, did_you_mean
+from forwardpass.hub.paths import reference_text
 from forwardpass.memory import require_memory
-from forwardpass.opening import Opened, open_model
+from forwardpass.opening import Opened, open_model, weights_missing
 from forwardpass.text.chat import Chat
 from forwardpass.text.from_folder import from_folder
 from forwardpass.text.from_gguf import from_gguf
@@ -76,7 +77,7 @@ def open_to_run(
         set_threads(threads)
     settings = hub.settings(os.environ)
     return open_model(
-        os.fspath(reference), settings, accept_unknown=accept_unknown, progress=progress
+        reference_text(reference), settings, accept_unknown=accept_unknown, progress=progress
     )
 
 
@@ -102,7 +103,7 @@ def load_text(
     """The tokenizer and the chat template of a model; its weights are not read."""
     settings = hub.settings(os.environ)
     with open_model(
-        os.fspath(reference), settings, accept_unknown=accept_unknown, progress=progress
+        reference_text(reference), settings, accept_unknown=accept_unknown, progress=progress
     ) as opened:
         return _text(opened, _generation_config(opened), template)
 
@@ -150,13 +151,16 @@ def _text(
         metadata = opened.file.metadata
         tokenizer = from_gguf(metadata, name=opened.label)
         templates = Templates.from_gguf(metadata)
-    elif opened.files is not None and opened.files.kind == "folder":
+    elif opened.description and opened.files is not None and opened.files.kind == "folder":
         folder = opened.files.path
-        tokenizer = from_folder(folder, eos_ids=_eos_ids(defaults, folder))
+        rows = opened.description.config.vocab_size
+        tokenizer = from_folder(folder, eos_ids=_eos_ids(defaults, folder, rows))
         templates = Templates.from_folder(folder)
     else:
         raise _not_to_be_run(opened)
     if template is not None:
+        if not isinstance(template, str | os.PathLike):
+            raise RequestError(f"template = {template!r:.60}: wanted the path of a file")
         templates = Templates.from_file(Path(template))
     return tokenizer, Chat(tokenizer, templates) if templates else None
 
@@ -171,8 +175,11 @@ def _generation_config(opened: Opened) -> Mapping[str, object] | None:
     return read_json_object(path) if path.is_file() else None
 
 
-def _eos_ids(defaults: Mapping[str, object] | None, folder: Path) -> tuple[int, ...]:
-    """Ids that end an answer, of generation_config.json and config.json."""
+def _eos_ids(defaults: Mapping[str, object] | None, folder: Path, rows: int) -> tuple[int, ...]:
+    """Ids that end an answer, of generation_config.json and config.json.
+
+    The tokenizer may have fewer tokens: an id of any of the model's `rows` can be drawn.
+    """
     found: list[int] = []
     for values, where in (
         (defaults or {}, GENERATION_CONFIG),
@@ -184,11 +191,18 @@ def _eos_ids(defaults: Mapping[str, object] | None, folder: Path) -> tuple[int, 
                 continue
             if isinstance(value, bool) or not isinstance(value, int):
                 raise ConfigError(f"{where}: eos_token_id = {value!r:.60}: wanted token ids")
+            if not 0 <= value < rows:
+                raise ConfigError(
+                    f"{where}: eos_token_id = {value:,}: the model has ids from 0 to {rows - 1:,}",
+                    advice=f"correct it in {folder / where}; an id never drawn ends no answer",
+                )
             found.append(value)
     return tuple(dict.fromkeys(found))
 
 
 def _not_to_be_run(opened: Opened) -> RequestError:
+    if (missing := weights_missing(opened)) is not None:
+        return missing
     return RequestError(
         f"{opened.label} can be counted and not run: there are no weights with a tokenizer",
         advice="name a .gguf file, a folder with config.json, an alias or a hub id",

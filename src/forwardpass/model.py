@@ -19,7 +19,7 @@ from forwardpass.sampling.random import fresh_seed
 from forwardpass.sampling.ranges import ENGINE_DEFAULTS
 from forwardpass.sampling.settings import SamplingSettings, resolve
 from forwardpass.text.chat import Chat
-from forwardpass.text.messages import conversation_from, user
+from forwardpass.text.messages import check_values, conversation_from, is_list, user
 from forwardpass.text.tokenizer import Tokenizer
 
 DEFAULT_MAX_TOKENS = 1_024
@@ -39,7 +39,9 @@ Prompt = str | Raw | Sequence[Message]
 
 
 def raw(text: str) -> Raw:
-    """A prompt that skips the chat template."""
+    """A prompt that skips the chat template. Raises RequestError for anything but a text."""
+    if not isinstance(text, str):
+        raise RequestError(f"raw({text!r:.60}): wanted a text, not {type(text).__name__}")
     return Raw(text)
 
 
@@ -188,6 +190,8 @@ class Model:
 
         The prompt's pass is in the account of the first.
         """
+        if not _can_be_seeds(seeds):
+            raise RequestError(f"seeds = {seeds!r:.60}: wanted whole numbers")
         settings = self.settings(**options)
         limit = self._limit(options)
         ready = self.prepare(prompt, **options)
@@ -211,12 +215,19 @@ class Model:
         if isinstance(prompt, Raw):
             _refuse_template_options(options)
             ids = self.tokenizer.encode_prompt(prompt.text, control=control)
+            if not ids:
+                raise RequestError(
+                    "the prompt is empty: without a text there is no token to begin with",
+                    advice="give it at least one character",
+                )
             return Prepared(tuple(ids), False, frozenset(self.tokenizer.eos_ids))
         if self.chat is None:
             raise TemplateError(
                 f"{self.description.label} has no chat template, so it cannot take messages",
                 advice="--raw completes a text as it is, --template FILE brings a template",
             )
+        if isinstance(prompt, str) and not prompt.strip():
+            raise RequestError("the prompt is empty", advice=self._instead_of_nothing(prompt))
         asked = {"messages": _messages(prompt), "tools": list(options.get("tools") or ())}
         made = self.chat.prompt(
             conversation_from(asked),
@@ -227,14 +238,21 @@ class Model:
         return Prepared(made.ids, True, frozenset(self.chat.eos_ids))
 
     def settings(self, **options: Unpack[Options]) -> SamplingSettings:
-        """Every sampler setting that a request would run with, and its source."""
-        _check(options)
-        asked = {name: value for name, value in options.items() if name in ENGINE_DEFAULTS}
-        ignore = options.get("ignore_model_defaults") or False
-        settings = resolve(asked, self.sampling_defaults, ignore)
+        """Every sampler setting that a request runs with, and its source; a fresh seed if need be.
+
+        The seed that an answer was drawn with is in its own `sampling`.
+        """
+        settings = self.stated_settings(**options)
         if settings.seed.value is None and not settings.greedy:
             return settings.with_seed(fresh_seed(), "engine default")
         return settings
+
+    def stated_settings(self, **options: Unpack[Options]) -> SamplingSettings:
+        """The same with no seed where neither the request nor the model's file states one."""
+        _check(options)
+        asked = {name: value for name, value in options.items() if name in ENGINE_DEFAULTS}
+        ignore = options.get("ignore_model_defaults") or False
+        return resolve(asked, self.sampling_defaults, ignore)
 
     def token_text(self, token: int) -> str:
         """One token as shown to people; rows of the table without a token by their number."""
@@ -264,6 +282,12 @@ class Model:
     ) -> None:
         self.close()
 
+    def _instead_of_nothing(self, text: str) -> str:
+        """What to do about a blank prompt: raw, it may still be one."""
+        if self.tokenizer.encode_prompt(text):
+            return "ask something, or have blank text completed as it is: --raw, in Python raw(…)"
+        return "ask something"
+
     @staticmethod
     def _limit(options: Options) -> int:
         limit = options.get("max_tokens")
@@ -283,9 +307,19 @@ def _check(options: Options) -> None:
             raise RequestError(f"{name} = {value!r:.60}: wanted True or False")
     if (limit := options.get("max_tokens")) is not None:
         whole_number("max_tokens", limit, most=None)
+    tools = options.get("tools")
+    if not (tools is None or is_list(tools)):
+        raise RequestError(f"tools = {tools!r:.60}: wanted a list of tools")
     arguments = options.get("template_args")
-    if not (arguments is None or isinstance(arguments, Mapping)):
-        raise RequestError(f"template_args = {arguments!r:.60}: wanted a mapping")
+    if arguments is not None:
+        if not isinstance(arguments, Mapping) or not all(isinstance(k, str) for k in arguments):
+            raise RequestError(f"template_args = {arguments!r:.60}: wanted a mapping from names")
+        for name, value in arguments.items():
+            check_values(value, f"template_args: {name}")
+
+
+def _can_be_seeds(value: object) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes)
 
 
 def _refuse_template_options(options: Options) -> None:
@@ -301,7 +335,7 @@ def _messages(prompt: object) -> list[object]:
     """A prompt that is not raw, as messages."""
     if isinstance(prompt, str):
         return [user(prompt)]
-    if isinstance(prompt, Sequence) and not isinstance(prompt, bytes):
+    if isinstance(prompt, Sequence) and is_list(prompt):
         return list(prompt)
     raise RequestError(
         f"a prompt is a text, raw(…) or a list of messages, not {type(prompt).__name__}"

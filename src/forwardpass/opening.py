@@ -30,6 +30,8 @@ from forwardpass.shapes import SHAPES
 Seen = Literal["shape", "config", "file", "hub"]
 
 _INDEX = "model.safetensors.index.json"
+_WEIGHT_FILES = ("model.safetensors", _INDEX)
+_OTHER_WEIGHTS = (".gguf", ".safetensors", ".bin", ".pth", ".pt")
 _SHARD = re.compile(r".*-\d{5}-of-\d{5}\.safetensors")
 _MAX_CONFIG_BYTES = 16 * 2**20
 
@@ -79,6 +81,7 @@ def open_model(
 
     Errors: those of `hub.resolve`, of the file formats, of config and weights.
     """
+    _check_keys(accept_unknown)
     files = hub.resolve(
         reference,
         catalogue=settings.catalogue,
@@ -104,6 +107,7 @@ def open_headers(
 
     Errors: as `open_model`; DownloadError where the model is neither here nor on the hub.
     """
+    _check_keys(accept_unknown)
     catalogue, cache = settings.catalogue, settings.cache
     files = hub.locate(reference, catalogue=catalogue, shapes=SHAPES, cache=cache)
     if files is not None:
@@ -145,7 +149,25 @@ def _from_config(files: hub.ModelFiles, config: Path, accept: Sequence[str]) -> 
 
 
 def _has_weights(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in ("model.safetensors", _INDEX))
+    return any((folder / name).is_file() for name in _WEIGHT_FILES)
+
+
+def weights_missing(opened: Opened) -> RequestError | None:
+    """What to say where a folder has a config and no weights; None for other models."""
+    if opened.file is not None or opened.files is None or opened.files.kind != "folder":
+        return None
+    folder = opened.files.path
+    others = sorted(path.name for path in folder.iterdir() if path.suffix in _OTHER_WEIGHTS)[:5]
+    more = [f"{', '.join(others)} is not read from a folder"] if len(others) == 1 else []
+    if len(others) > 1:
+        more = [f"{', '.join(others)} are not read from a folder"]
+    named = next((name for name in others if name.endswith(".gguf")), None)
+    return RequestError(
+        f"{opened.label} can be counted and not run: its folder has no weights",
+        f"looked for {' and '.join(_WEIGHT_FILES)}",
+        *more,
+        advice=f"name the file: {folder / named}" if named else None,
+    )
 
 
 def _remote(reference: str, settings: hub.Settings, accept: Sequence[str]) -> Opened:
@@ -195,6 +217,11 @@ def _whole(source: ByteSource) -> bytes:
     return source.read(0, source.size)
 
 
+def _check_keys(accept: object) -> None:
+    if not isinstance(accept, list | tuple) or not all(isinstance(key, str) for key in accept):
+        raise RequestError(f"accept_unknown = {accept!r:.60}: wanted a list of keys of the config")
+
+
 def check_accepted(accept: Sequence[str], *models: Opened) -> None:
     """Refuses a key that none of the models needed to be accepted: it was meant for another."""
     configs = [model.description.config for model in models if model.description is not None]
@@ -205,5 +232,5 @@ def check_accepted(accept: Sequence[str], *models: Opened) -> None:
                 model.close()
             names = " and ".join(model.label for model in models)
             raise RequestError(
-                f"--accept-unknown {key}: no unknown setting of {names} is called so"
+                f"accept_unknown = {key}: no unknown setting of {names} is called so"
             )

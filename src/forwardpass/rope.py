@@ -28,6 +28,14 @@ _KEYS = {
 }
 
 
+def _changes_nothing(kind: str, key: str, number: float | None) -> bool:
+    """Whether the key is neutral at this value; `default` rescales nothing and needs no length."""
+    if key == "partial_rotary_factor" or (key == "factor" and kind == "default"):
+        return number == 1
+    unread = key == "original_max_position_embeddings" and kind == "default"
+    return unread and number is not None and number > 0
+
+
 def finite(value: object) -> float | None:
     """The number as a float; None for what is no number, not finite or beyond a float."""
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -82,7 +90,7 @@ def read_rope(values: Mapping[str, object], theta: float, where: str, problems: 
         if key in ("rope_type", "type") or value is None:
             continue
         number = finite(value)
-        if key == "partial_rotary_factor" and number == 1:
+        if _changes_nothing(kind, key, number):
             continue
         if key not in ("rope_theta", *_KEYS[kind]):
             problems.append(f"{where}.{key} = {shown(value)}  (means nothing to rope_type {kind})")

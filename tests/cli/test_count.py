@@ -215,11 +215,11 @@ def test_a_config_that_is_no_object_is_refused(count: Counting, tmp_path: Path) 
     [
         (["llama-3.1-8c"], "did you mean llama-3.1-8b?"),
         (["gpt2", "--visible", "128,many"], '--visible 128,many: "many" is no number of tokens'),
-        (["gpt2", "--visible", "1,0"], "visible = 0: wanted a number of tokens from 1"),
+        (["gpt2", "--visible", "1,0"], "--visible 0: wanted a number of tokens from 1"),
         (["gpt2", "--visible", "9" * 99], "is no number of tokens"),
         (["gpt2", "--prompt", "9" * 99], "wanted a number of tokens from 1 to 1,000,000,000,000"),
         (["gpt2", "--answer", "5"], "an answer without a prompt"),
-        (["gpt2", "--prompt", "0"], "prompt = 0: wanted a number of tokens from 1"),
+        (["gpt2", "--prompt", "0"], "--prompt 0: wanted a number of tokens from 1"),
         (["gpt2", "--dtype", "bf61"], "did you mean bf16?"),
         (["gpt2", "--dtype", "q4_k", "--kv-type", "f64"], '"f64" is no type of a KV cache'),
         (["gpt2", "--diff", "gpt3"], "did you mean gpt2?"),

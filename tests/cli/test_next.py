@@ -175,7 +175,7 @@ def test_a_setting_that_was_left_out_is_named(run: Run, tmp_path: Path) -> None:
         (["--top", "0"], "--top 0: wanted at least 1"),
         (["--draws", "-1"], "--draws -1: wanted 0 to 1,000,000"),
         (["--draws", "1000001"], "--draws 1000001"),
-        (["--draws", "1", "--seed", str(2**63)], "seed = 9223372036854775808"),
+        (["--draws", "1", "--seed", str(2**63)], "--seed 9223372036854775808: wanted"),
         (["--temperatures", "0"], "'0' is no number above 0"),
         (["--temperatures", "1,inf"], "'inf' is no number above 0"),
         (["--temperatures", "1,,2"], "'' is no number above 0"),

@@ -9,7 +9,7 @@ from forwardpass.cli.main import main
 from forwardpass.cli.progress import TerminalProgress, shown
 from forwardpass.hub import Transfer
 
-TINY = Transfer("tiny", "tiny.gguf", 98_362_432, "MIT", "the Hugging Face hub")
+TINY = Transfer("tiny", "tiny.gguf", 98_362_432, "MIT", "the Hugging Face hub", "sha256")
 
 
 @pytest.fixture(autouse=True)

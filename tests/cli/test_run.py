@@ -117,7 +117,10 @@ def test_a_prompt_that_is_missing_doubled_unreadable_or_empty_is_refused(
     assert "not UTF-8" in run.refused("run", tiny, typed=b"\xff")
     assert run.refused("run", tiny).startswith("the prompt is empty\n")
     assert run.refused("run", tiny, "  \n").startswith("the prompt is empty\n")
-    assert run.refused("run", tiny, "--raw", "") == "the prompt has no tokens"
+    assert "--raw" not in run.refused("run", tiny, "")
+    assert "--raw" in run.refused("run", tiny, "  \n")
+    assert run.refused("run", tiny, "--raw", "").startswith("the prompt is empty: without a text")
+    assert run("run", tiny, "  \n", "--raw", "--max-tokens", 1).status == 0
 
 
 def test_a_prompt_that_does_not_fit_is_refused_with_both_numbers(run: Run, tiny: Path) -> None:
@@ -147,7 +150,7 @@ def test_a_model_without_a_template_completes_the_text_and_says_so(run: Run, bar
     assert run.refused("run", bare, "hello", "--system", "x").startswith("--system needs a chat")
     done = run("run", bare, "hello", "--thinking", "off")
     assert done.status == 2
-    assert "error: thinking needs a chat template" in done.err
+    assert "error: --thinking needs a chat template" in done.err
 
 
 def test_a_template_can_be_brought_along(run: Run, bare: Path, tmp_path: Path) -> None:
@@ -288,23 +291,24 @@ def test_answers_of_seeds_stand_one_below_the_other(run: Run, scripted: Path) ->
     [
         (["--seeds", "3-1"], "3-1 are not 1 to 10,000 seeds"),
         (["--seeds", "0-10000"], "0-10000 are not 1 to 10,000 seeds"),
-        (["--seeds", "a"], "wanted seeds as in 0-9 or 1,4,7"),
-        (["--seeds", "1-"], "wanted seeds as in"),
-        (["--seeds", "9" * 5000], "wanted seeds as in"),
-        (["--seeds", "9" * 19], "seed = 9999999999999999999: wanted"),
+        (["--seeds", "a"], "wanted seeds from 0 to 2⁶³ - 1, as 0-9 or 1,4,7"),
+        (["--seeds", "1-"], "wanted seeds from 0"),
+        (["--seeds", "9" * 5000], "wanted seeds from 0"),
+        (["--seeds", "9" * 19], "--seeds 9999999999999999999: wanted seeds from 0"),
         (["--seeds", "1", "--seed", "1"], "both given"),
         (["--logprobs", "1"], "together with --json"),
         (["--logprobs", "21", "--json"], "wanted 0 to 20"),
-        (["--temperature", "-1"], "temperature = -1"),
+        (["--temperature", "-1"], "--temperature -1.0: wanted"),
         (["--temperature", "warm"], "Invalid value for '--temperature'"),
-        (["--top-p", "0"], "top_p = 0"),
-        (["--max-tokens", "0"], "max_tokens = 0"),
-        (["--context", "0"], "context = 0: wanted a whole number from 1 to 512"),
+        (["--top-p", "0"], "--top-p 0.0: wanted"),
+        (["--max-tokens", "0"], "--max-tokens 0: wanted"),
+        (["--context", "0"], "--context 0: wanted a whole number from 1 to 512"),
         (["--threads", "0"], "--threads 0"),
         (["--temprature", "1"], "--temperature"),
         (["--thinking", "maybe"], 'wanted "on" or "off"'),
         (["--template-arg", "x"], "wanted KEY=JSON"),
         (["--template-arg", "x=y"], "'y' is not JSON"),
+        (["--template-arg", "x=NaN"], "'NaN' is not JSON"),
         (["--template-arg", "x=1", "--template-arg", "x=2"], "x is given twice"),
         (["--template-arg", "color=1"], "color"),
         (["--logit-bias", "3"], "wanted ID=NUMBER"),
@@ -376,4 +380,32 @@ def test_an_object_is_printed_even_where_ctrl_c_stopped_the_answer(
     assert found["finish_reason"] is None
     assert found["usage"]["completion_tokens"] == found["work"]["passes"] == 3
     done = run("run", tiny, "hello", "--json", "--seeds", "0-1")
-    assert (done.status, json.loads(done.out)) == (130, {"answers": []})
+    assert done.status == 130
+    (found,) = json.loads(done.out)["answers"]
+    assert (found["seed"], found["finish_reason"]) == (0, None)
+    assert found["usage"]["completion_tokens"] == found["work"]["passes"] == 3
+    assert found["work"]["seconds_prefill"] > 0
+
+
+def test_ctrl_c_among_seeds_counts_what_the_running_answer_took(
+    run: Run, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = Generation.__next__
+
+    def interrupted(self: Generation) -> Step:
+        if self.settings.seed.value == 2 and len(self.steps) == 3:
+            raise KeyboardInterrupt
+        return go_on(self)
+
+    monkeypatch.setattr(Generation, "__next__", interrupted)
+    asked = ("run", tiny, "hello", "--seeds", "0-5", "--temperature", 1, "--max-tokens", 4)
+    done = run(*asked, "--json")
+    answers = json.loads(done.out)["answers"]
+    assert (done.status, [answer["seed"] for answer in answers]) == (130, [0, 1, 2])
+    assert [answer["finish_reason"] for answer in answers[1:]] == ["length", None]
+    passes = sum(answer["work"]["passes"] for answer in answers)
+    assert passes == 4 + 3 + 2
+    done = run(*asked)
+    assert "2 answers, " in done.out
+    assert f"{passes} passes · " in done.err
+    assert "seed 2 was stopped after 3 tokens, whose passes are among these\n" in done.err

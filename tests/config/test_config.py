@@ -111,6 +111,89 @@ def test_false_is_not_neutral_where_true_is_what_is_built(name: str, key: str) -
     assert f"{key} = false" in str(refusal(name, **{key: False}))
 
 
+@pytest.mark.parametrize(
+    ("name", "key", "same"),
+    [
+        *((name, "max_sequence_length", "max_position_embeddings") for name in FAMILIES),
+        ("gpt2", "n_vocab", "vocab_size"),
+    ],
+)
+def test_a_key_that_repeats_another_is_neutral_where_it_is_equal(
+    name: str, key: str, same: str
+) -> None:
+    value = getattr(config(name), same)
+    assert config(name, **{key: value}) == config(name)
+    error = refusal(name, **{key: value + 1})
+    assert error.details == (f"{key} = {value + 1}  ({same} is another)",)
+    assert accepting([key], name, **{key: value + 1}).accepted_unknown == ((key, value + 1),)
+
+
+def test_a_repeated_key_is_held_against_the_default_of_an_absent_one() -> None:
+    plain: Raw = {"model_type": "llama"}
+    stated = describe_config("test", {**plain, "max_sequence_length": 2_048})
+    assert stated.config == describe_config("test", plain).config
+    with pytest.raises(ConfigError, match="max_sequence_length = 4096"):
+        describe_config("test", {"model_type": "llama", "max_sequence_length": 4_096})
+
+
+PUBLISHED: dict[str, Raw] = {
+    "gpt2": {
+        "_num_labels": 1, "num_labels": 1, "output_past": True, "is_decoder": True,
+        "add_cross_attention": False, "cross_attention_hidden_size": None, "pruned_heads": {},
+        "use_bfloat16": False, "xla_device": None, "tie_encoder_decoder": False,
+        "is_encoder_decoder": False, "eos_token_ids": 0, "torchscript": False,
+    },
+    "llama": {
+        "_flash_attn_2_enabled": True, "_attn_implementation": "sdpa", "tf_legacy_loss": False,
+        "neftune_noise_alpha": 5, "pretraining_tp": 1, "unsloth_version": "2024.9", "top_k": 50,
+        "_commit_hash": "0123", "name_or_path": "x", "is_decoder": True,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(PUBLISHED))
+def test_what_older_files_state_and_no_family_reads_is_neutral(name: str) -> None:
+    assert config(name, **PUBLISHED[name]) == config(name)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("add_cross_attention", True),
+        ("is_encoder_decoder", True),
+        ("pruned_heads", {"0": [1]}),
+        ("cross_attention_hidden_size", 8),
+        ("quantization_config", {"bits": 4}),
+    ],
+)
+def test_what_would_make_another_model_is_refused(key: str, value: object) -> None:
+    for name in FAMILIES:
+        assert f"{key} = " in str(refusal(name, **{key: value}))
+
+
+def test_code_that_a_repository_brings_is_refused_with_a_reason_of_its_own() -> None:
+    error = refusal("llama", auto_map={"AutoModel": "modeling.Model"})
+    assert "brings its own code, which is never run" in error.details[0]
+    assert error.advice is not None
+    assert "--accept-unknown auto_map" in error.advice
+    assert accepting(["auto_map"], "llama", auto_map={"a": "b"}).accepted_unknown
+
+
+@pytest.mark.parametrize("spelling", ["rope_scaling", "rope_parameters"])
+def test_what_the_default_rope_does_not_read_is_neutral(spelling: str) -> None:
+    unread: Raw = {"rope_type": "default", "original_max_position_embeddings": 8_192, "factor": 1.0}
+    assert config("llama", **{spelling: unread}) == config("llama")
+    wrong: tuple[Raw, ...] = (
+        {"factor": 2.0},
+        {"factor": True},
+        {"original_max_position_embeddings": "8192"},
+        {"original_max_position_embeddings": -1},
+        {"low_freq_factor": 1.0},
+    )
+    for change in wrong:
+        assert next(iter(change)) in str(refusal("llama", **{spelling: {**unread, **change}}))
+
+
 def test_only_a_whole_rotary_factor_is_neutral() -> None:
     assert config("llama", partial_rotary_factor=1.0) == config("llama")
     assert "partial_rotary_factor = 0.5" in str(refusal("llama", partial_rotary_factor=0.5))

@@ -139,6 +139,28 @@ def test_a_setting_that_changes_logits_and_is_not_built_is_refused(
         ours({**raw, **setting})
 
 
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+def test_transformers_reads_nothing_else_of_the_default_rope_either(
+    judged: Judge, key: str
+) -> None:
+    case = judged("llama")
+    raw = json.loads((case.folder / "config.json").read_text())
+    theta = raw.pop("rope_parameters")["rope_theta"]
+    unread: Raw = {"rope_type": "default", "original_max_position_embeddings": 16, "factor": 1.0}
+    plain = {**raw, "rope_theta": theta}
+    stated = {**plain, key: unread}
+    assert ours(stated) == ours(plain)
+    model = AutoModelForCausalLM.from_pretrained(
+        case.folder,
+        config=AutoConfig.for_model(**stated),
+        attn_implementation="eager",
+        dtype=torch.float32,
+    )
+    with torch.no_grad():
+        answer = model.eval()(torch.tensor([case.tokens[: len(case.prompt)]])).logits[0]
+    assert torch.equal(answer, torch.from_numpy(case.prompt))
+
+
 def test_a_cap_on_gemma_3_s_scores_is_refused_because_transformers_ignores_it(
     judged: Judge,
 ) -> None:

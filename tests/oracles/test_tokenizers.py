@@ -13,7 +13,8 @@ import pytest
 import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import PreTrainedTokenizerFast
+from tokenizers import processors
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from forwardpass.text.chat import Chat
 from forwardpass.text.from_folder import from_folder
@@ -92,6 +93,47 @@ def test_a_raw_prompt_begins_as_transformers_begins_it(kind: str, pairs: dict[st
     pair = pairs[kind]
     for text in ("", "hello"):
         assert pair.ours.encode_prompt(text) == pair.theirs.encode(text)
+
+
+CLASSES = (
+    "GPT2Tokenizer", "GPT2TokenizerFast", "Qwen2Tokenizer", "Qwen2TokenizerFast", "LlamaTokenizer",
+    "LlamaTokenizerFast", "GemmaTokenizer", "GemmaTokenizerFast", "PreTrainedTokenizerFast", None,
+)  # fmt: skip
+ENDS = {"bpe": ("<|begin|>", "<|im_end|>"), "sentencepiece": ("<s>", "</s>")}
+
+
+def post_processor(kind: str | None, first: tuple[str, int], last: tuple[str, int]) -> Any:
+    made: Any
+    if kind == "TemplateProcessing":
+        made = processors.TemplateProcessing(f"{first[0]} $A", None, [first])
+    elif kind == "ByteLevel":
+        made = processors.ByteLevel(trim_offsets=False)
+    elif kind == "RobertaProcessing":
+        made = processors.RobertaProcessing(last, first)
+    else:
+        return None
+    return json.loads(made.__getstate__())
+
+
+@pytest.mark.parametrize("family", ENDS)
+@pytest.mark.parametrize("kind", [None, "ByteLevel", "TemplateProcessing", "RobertaProcessing"])
+@pytest.mark.parametrize("add", [None, True, False])
+def test_bos_comes_first_where_transformers_puts_it_whatever_the_class(
+    family: str, kind: str | None, add: bool | None, tmp_path: Path
+) -> None:
+    data = json.loads(KINDS[family][0]())
+    ids = {token["content"]: token["id"] for token in data["added_tokens"]}
+    first, last = ((text, ids[text]) for text in ENDS[family])
+    data["post_processor"] = post_processor(kind, first, last)
+    folder = folder_with(tmp_path, json.dumps(data))
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    for name in CLASSES:
+        stated = {"tokenizer_class": name, "add_bos_token": add}
+        config = {key: value for key, value in stated.items() if value is not None}
+        folder_with(folder, json.dumps(data), bos_token=first[0], eos_token=last[0], **config)
+        theirs = AutoTokenizer.from_pretrained(folder).encode("hello")
+        ours = from_folder(folder).encode_prompt("hello")
+        assert (ours[0] == first[1]) is (theirs[0] == first[1]), name
 
 
 def test_decoding_byte_level_ids_equals_transformers(pairs: dict[str, Pair]) -> None:

@@ -54,6 +54,9 @@ def test_every_sampling_value_of_a_generation_config_is_taken() -> None:
         "top_p": 0.95,
         "min_p": 0.05,
         "repetition_penalty": 1.05,
+        "frequency_penalty": 0.25,
+        "presence_penalty": 1.5,
+        "seed": 7,
     }
     expected = {name: value for name, value in config.items() if name != "do_sample"}
     assert read_model_file(config) == expected
@@ -80,6 +83,19 @@ def test_keys_that_change_no_token_pass() -> None:
         "forced_eos_token_id": None,
         "token_healing": False,
         "a_key_of_tomorrow": None,
+        "trust_remote_code": True,
+        "chat_format": "chatml",
+        "max_window_size": 6144,
+        "max_context_size": 8192,
+        "pad_token": "<pad>",
+        "use_model_defaults": True,
+        "stop_words_ids": [],
+        "num_return_sequences": 1,
+        "output_scores": True,
+        "return_dict_in_generate": True,
+        "use_cache": False,
+        "_commit_hash": "0123",
+        "is_assistant": False,
     }
     assert read_model_file(config) == {}
 
@@ -99,6 +115,7 @@ def test_keys_that_change_no_token_pass() -> None:
         ("bad_words_ids", [[1, 2]]),
         ("forced_bos_token_id", 0),
         ("suppress_tokens", [7]),
+        ("stop_words_ids", [[7]]),
         ("token_healing", True),
         ("num_beams", True),
         ("watermarking_config", {"bias": 2.0}),
@@ -138,6 +155,10 @@ def test_an_unknown_key_is_refused_with_the_nearest_name_and_all_are_listed() ->
         ("temperature", -1),
         ("min_p", [0.1]),
         ("repetition_penalty", 0),
+        ("frequency_penalty", 3),
+        ("presence_penalty", "1"),
+        ("seed", 2**63),
+        ("seed", 1.5),
         ("do_sample", "true"),
         ("do_sample", 1),
     ],

@@ -76,6 +76,15 @@ SWITCH = """
 """
 
 
+@pytest.mark.parametrize("half", ["'\\ud800'", "'\\ud83d' ~ '\\ude00'", "['\\udfff'] | tojson"])
+def test_half_a_surrogate_pair_that_a_template_writes_is_its_error(half: str) -> None:
+    with pytest.raises(TemplateError, match=r"^chat template: half a surrogate pair at character"):
+        rendered(f"x{{{{ {half} }}}}x")
+    with pytest.raises(TemplateError) as caught:
+        rendered(f"{{{{ raise_exception({half}) }}}}")
+    assert str(caught.value).isascii()
+
+
 def test_the_arguments_are_what_a_template_reads_before_it_sets_it() -> None:
     template = ChatTemplate(SWITCH, name="m")
     assert template.arguments == ("enable_thinking", "style")

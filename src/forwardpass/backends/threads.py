@@ -13,6 +13,7 @@ from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 
 from forwardpass.errors import RequestError
+from forwardpass.sampling.ranges import whole
 
 # OpenBLAS, oneMKL, BLIS, Apple's Accelerate, and OpenMP builds of any.
 VARIABLES = (
@@ -37,8 +38,9 @@ def set_threads(count: int, environment: MutableMapping[str, str] = os.environ) 
     with another BLAS than OpenBLAS, which runs on another number.
     """
     cores = usable_cores()
-    if not 1 <= count <= cores:
-        raise RequestError(f"--threads {count}: this process may use 1 to {cores}")
+    number = whole(count)
+    if number is None or not 1 <= number <= cores:
+        raise RequestError(f"threads = {count!r:.60}: this process may use 1 to {cores}")
     if "numpy" not in sys.modules:
         for name in VARIABLES:
             environment[name] = str(count)
@@ -48,7 +50,7 @@ def set_threads(count: int, environment: MutableMapping[str, str] = os.environ) 
     now = threads_in_force()
     if now != count:
         raise RequestError(
-            f"--threads {count}: NumPy is loaded already and runs on {now}",
+            f"threads = {count}: NumPy is loaded already and runs on {now}",
             advice=f"set {VARIABLES[-1]}={count} before the program starts",
         )
 

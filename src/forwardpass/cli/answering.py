@@ -43,8 +43,12 @@ class PromptOptions:
         bool, typer.Option("--raw", help="complete the text as it is, without the chat template")
     ] = False
 
-    def text(self) -> str:
+    def text(self, template: TemplateOptions) -> str:
         """What the user wrote."""
+        if self.raw_text and template.template is not None:
+            raise RequestError(
+                "--raw and --template were both given", advice="a raw prompt goes in no template"
+            )
         return prompt_text(self.prompt, self.file)
 
     def request(self, model: Model, text: str) -> Prompt:
@@ -60,8 +64,6 @@ class PromptOptions:
                 label = model.description.label
                 note(f"{label} has no chat template: the text is completed as it is")
             return raw(text)
-        if not text.strip():
-            raise RequestError("the prompt is empty", advice="--raw completes any text, even none")
         asked = [user(text)]
         return asked if self.system is None else [system(self.system), *asked]
 
@@ -197,12 +199,14 @@ def prompt_text(prompt: str | None, file: Path | None) -> str:
             return file.read_bytes().decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise RequestError(f"{file}: cannot be read as UTF-8 text: {error}") from None
-    if sys.stdin.isatty():
+    if sys.stdin is None or sys.stdin.isatty():  # None: it was closed
         raise RequestError(
             "there is no prompt", advice="give it as an argument, with --file, or on standard input"
         )
     try:
         return sys.stdin.buffer.read().decode("utf-8")
+    except OSError as error:
+        raise RequestError(f"standard input cannot be read: {error}") from None
     except UnicodeDecodeError as error:
         raise RequestError(f"standard input is not UTF-8 text: {error}") from None
 
@@ -217,13 +221,17 @@ def template_arguments(pairs: Sequence[str] | None) -> Mapping[str, object] | No
         if key in found:
             raise RequestError(f"--template-arg {key} is given twice")
         try:
-            found[key] = json.loads(value)
+            found[key] = json.loads(value, parse_constant=_no_number)
         except (ValueError, RecursionError):
             raise RequestError(
                 f"--template-arg {pair}: {value!r} is not JSON",
                 advice='a text needs quotes: KEY="x"',
             ) from None
     return found or None
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 def biases(pairs: Sequence[str] | None) -> Mapping[int, float] | None:

@@ -19,10 +19,11 @@ from forwardpass.cli.answering import (
     begin,
     given,
 )
-from forwardpass.cli.console import data, note
+from forwardpass.cli.console import data, note, say
 from forwardpass.cli.groups import with_groups
 from forwardpass.cli.options import Model as Reference
 from forwardpass.errors import ForwardpassError, RequestError, TemplateError, did_you_mean
+from forwardpass.hub.paths import written
 from forwardpass.sampling.ranges import ENGINE_DEFAULTS
 from forwardpass.text.messages import assistant, check_text, load_conversation, system, user
 
@@ -53,6 +54,8 @@ def command(
 ) -> None:
     """Talks in the terminal; /help lists what can be typed besides messages."""
     options: Options = {**template.chosen(), **answer.chosen()}
+    if sys.stdin is None:
+        raise RequestError("there is no prompt: standard input is closed")
     with engine.load(model, template.template) as loaded:
         if loaded.chat is None:
             raise TemplateError(
@@ -100,6 +103,7 @@ class Session:
         data()
         for line in (*account.work_lines(answer), *account.limit_lines(going, answer)):
             note(line)
+        note(account.sampling_words(answer.sampling))  # with the seed that gives it again
         if answer.steps:
             self.messages = [*asked, assistant(answer.text)]
         if stopped:
@@ -111,7 +115,7 @@ class Session:
         """Shows the answer as it comes; False where Ctrl-C stopped it."""
         try:
             for step in going:
-                data(step.text, end="")
+                say(step.text, end="")
         except KeyboardInterrupt:
             return False
         except ForwardpassError:
@@ -124,22 +128,23 @@ class Session:
         name, _, rest = line[1:].strip().partition(" ")
         commands: dict[str, Callable[[str], None]] = {
             "help": lambda _: note(HELP),
+            "quit": lambda _: None,
             "system": self.set_system,
             "set": self.set_option,
             "save": self.save,
             "load": self.load,
-            "undo": self.undo,
+            "undo": lambda _: self.undo(),
         }
-        if name == "quit":
-            return False
         if name not in commands:
-            offered = [f"/{command}" for command in (*commands, "quit")]
+            offered = [f"/{command}" for command in commands]
             raise RequestError(
                 f"there is no command /{name}{did_you_mean(f'/{name}', offered)}",
                 advice="/help lists them; //text sends a message that begins with a slash",
             )
+        if name in ("help", "quit", "undo") and rest.strip():
+            raise RequestError(f"/{name} takes nothing behind it, not {rest.strip()!r:.60}")
         commands[name](rest.strip())
-        return True
+        return name != "quit"
 
     def set_system(self, text: str) -> None:
         """Sets the system message, or takes it away."""
@@ -163,7 +168,9 @@ class Session:
             options = given(**changed)
             self.model.settings(**options)  # refuses what is out of range before it is kept
             self.options = options
-        note(account.sampling_words(self.model.settings(**self.options)))
+        settings = self.model.stated_settings(**self.options)
+        drawn = not settings.greedy and settings.seed.value is None
+        note(account.sampling_words(settings) + (", a fresh seed each answer" if drawn else ""))
 
     def save(self, text: str) -> None:
         """Writes the conversation as JSON; an existing file is not overwritten."""
@@ -188,7 +195,7 @@ class Session:
         self.options = {**self.options, "tools": loaded.tools}
         note(f"{account.plural(len(self.messages), 'message')} from {path}")
 
-    def undo(self, text: str) -> None:
+    def undo(self) -> None:
         """Takes the last question and its answer back."""
         last = next(
             (i for i in reversed(range(len(self.messages))) if self.messages[i]["role"] == "user"),
@@ -220,6 +227,8 @@ def read_line() -> str | None:
             return line
         except UnicodeDecodeError as error:
             raise RequestError(f"standard input is not UTF-8 text: {error}") from None
+        except OSError as error:
+            raise RequestError(f"standard input cannot be read: {error}") from None
         except EOFError:
             if terminal:
                 note("")
@@ -240,7 +249,4 @@ def _json_value(name: str, text: str) -> object:
 def _path(text: str, name: str) -> Path:
     if not text:
         raise RequestError(f"/{name} needs the name of a file")
-    try:
-        return Path(text).expanduser()
-    except RuntimeError as error:
-        raise RequestError(f"/{name} {text}: {error}") from None
+    return written(text, f"/{name} ")

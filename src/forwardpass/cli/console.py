@@ -1,16 +1,26 @@
-"""Where a command's words go: data to standard output, everything else to standard error."""
+"""Where a command's words go: data to standard output, everything else to standard error.
+
+Names out of files and what templates say stand in these words, so control characters are written
+out (`\\x1b`). Only what a model answers (`say`) is left as it is where no terminal reads it.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
 import threading
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import TextIO
 
 WIDTH = 98
 PATIENCE_SECONDS = 1.0
+
+# C0 but tab and newline, DEL, C1, and what turns the direction of the text around it.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class ReaderGoneError(Exception):
@@ -18,23 +28,53 @@ class ReaderGoneError(Exception):
 
 
 def data(text: str = "", end: str = "\n") -> None:
-    """One piece of the answer, to standard output."""
-    try:
-        sys.stdout.write(text + end)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise ReaderGoneError from None
+    """One piece of what a command found out, to standard output."""
+    _write(harmless(text) + end)
+
+
+def say(text: str, end: str = "\n") -> None:
+    """One piece of a model's answer, to standard output: every byte where it is piped."""
+    _write((harmless(text) if sys.stdout.isatty() else text) + end)
 
 
 def note(text: str) -> None:
-    """One line about the answer, to standard error."""
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
+    """One line about the answer, to standard error; nothing where nobody reads that."""
+    try:
+        sys.stderr.write(harmless(text) + "\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):  # ValueError: the stream is closed
+        silence(sys.stderr)
 
 
 def as_json(value: Mapping[str, object]) -> None:
     """One JSON object, to standard output."""
-    data(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    written = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    # Those that JSON leaves bare can only stand inside its strings.
+    _write(_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", written) + "\n")
+
+
+def harmless(text: str) -> str:
+    """The text with its control characters, but tabs and line ends, written out."""
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def silence(stream: TextIO) -> None:
+    """Lets what a stream still holds, and all that follows, go nowhere.
+
+    What is buffered must not meet a closed pipe or a full disk when the interpreter ends.
+    """
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def _write(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise ReaderGoneError from None
 
 
 @contextmanager
@@ -47,7 +87,7 @@ def patience(text: str) -> Iterator[None]:
 
     def show() -> None:
         shown.set()
-        sys.stderr.write(f"{text} …")
+        sys.stderr.write(f"{harmless(text)} …")
         sys.stderr.flush()
 
     timer = threading.Timer(PATIENCE_SECONDS, show)
@@ -59,7 +99,7 @@ def patience(text: str) -> Iterator[None]:
         timer.cancel()
         timer.join()
         if shown.is_set():
-            sys.stderr.write(f"\r{' ' * (cells(text) + 2)}\r")
+            sys.stderr.write(f"\r{' ' * (cells(harmless(text)) + 2)}\r")
             sys.stderr.flush()
 
 

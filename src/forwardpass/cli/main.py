@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from forwardpass.cli.console import ReaderGoneError, columns, data, note
+from forwardpass.cli.console import ReaderGoneError, columns, data, note, silence
 from forwardpass.errors import ForwardpassError, RequestError, did_you_mean
 
 EXIT_DONE, EXIT_FAILED, EXIT_WRONG_REQUEST, EXIT_INTERRUPTED = 0, 1, 2, 130
@@ -82,6 +82,7 @@ def _pairs(commands: Sequence[Command]) -> list[list[str]]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status: 0 done, 1 the work failed, 2 a wrong request."""
     arguments, debug = _without_debug(sys.argv[1:] if argv is None else argv)
+    _fill_streams()
     for stream in (sys.stdout, sys.stderr):
         _write_anything(stream)
     try:
@@ -90,15 +91,41 @@ def main(argv: Sequence[str] | None = None) -> int:
         note("stopped")
         return EXIT_INTERRUPTED
     except ReaderGoneError:
-        # What is still buffered must not meet the closed pipe when the interpreter ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence(sys.stdout)
         return EXIT_DONE
     except Exception as error:
+        if isinstance(error, OSError):
+            _end_output()
         if debug:
-            traceback.print_exc()
+            note(traceback.format_exc().rstrip())
         for line in _failure(error):
             note(line)
         return error.exit_status if isinstance(error, ForwardpassError) else EXIT_FAILED
+
+
+def _fill_streams() -> None:
+    """Puts the null device where a standard stream was closed before the program began.
+
+    Otherwise the next file that is opened would take its number, and what some library writes to
+    standard error would land in that file. `sys.stdin` stays None: there is nothing to read.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+    if sys.__stdout__ is None and not sys.stdout:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    if sys.__stderr__ is None and not sys.stderr:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def _end_output() -> None:
+    """Gives up what standard output still holds where it cannot be written."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        silence(sys.stdout)
 
 
 def _without_debug(argv: Sequence[str]) -> tuple[list[str], bool]:
@@ -118,7 +145,9 @@ def _write_anything(stream: TextIO) -> None:
 def _failure(error: Exception) -> Iterator[str]:
     """What is said about an error: our own say it all, others may be faults of ours."""
     if isinstance(error, ForwardpassError):
-        yield f"error: {error}"
+        from forwardpass.cli.options import as_typed
+
+        yield f"error: {as_typed(str(error))}"
         return
     if isinstance(error, OSError):
         yield f"error: {error}"
@@ -132,24 +161,41 @@ def _failure(error: Exception) -> Iterator[str]:
 def _dispatch(arguments: list[str]) -> int:
     if "_FORWARDPASS_COMPLETE" in os.environ:
         return _complete()
-    if not arguments or arguments[0] in ("--help", "-h", "help"):
-        data(help_text())
-        return EXIT_DONE
+    if not arguments:
+        return _help([])
     name, rest = arguments[0], arguments[1:]
+    if name in ("--help", "-h", "help"):
+        return _help(rest)
     if name == "--version":
+        if rest:
+            raise RequestError(f'--version takes nothing behind it, not "{rest[0]}"')
         from forwardpass.cli.version import version_text
 
         data(version_text())
         return EXIT_DONE
     if name == "--show-completion":
         return _show_completion(rest)
-    if name not in COMMANDS:
-        kind, offered = ("option", OPTIONS) if name.startswith("-") else ("command", [*COMMANDS])
-        raise RequestError(
-            f'there is no {kind} "{name}"{did_you_mean(name, offered)}',
-            advice="forwardpass --help lists the commands",
-        )
-    return _run(COMMANDS[name], rest)
+    return _run(_command(name), rest)
+
+
+def _help(words: list[str]) -> int:
+    """The first page, or that of the one command that is named."""
+    if len(words) > 1 or words[:1] == ["--help"]:
+        raise RequestError(f'help is about one command, not "{" ".join(words)}"')
+    if words:
+        return _run(_command(words[0]), ["--help"])
+    data(help_text())
+    return EXIT_DONE
+
+
+def _command(name: str) -> Command:
+    if name in COMMANDS:
+        return COMMANDS[name]
+    kind, offered = ("option", OPTIONS) if name.startswith("-") else ("command", [*COMMANDS])
+    raise RequestError(
+        f'there is no {kind} "{name}"{did_you_mean(name, offered)}',
+        advice="forwardpass --help lists the commands",
+    )
 
 
 def _run(command: Command, arguments: list[str]) -> int:
@@ -167,6 +213,13 @@ def _run(command: Command, arguments: list[str]) -> int:
         )
     except typer.Abort:
         raise KeyboardInterrupt from None
+    except SystemExit as ended:  # typer's form of a pipe that broke
+        broken = ended.__context__
+        if not isinstance(broken, BrokenPipeError):
+            raise
+        if {"-h", "--help"} & set(arguments):  # which typer prints; commands print by `console`
+            raise ReaderGoneError from None
+        raise broken from None
     except wrong_usage as error:
         reason: str = error.format_message()
         raise RequestError(

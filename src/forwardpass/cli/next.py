@@ -38,7 +38,9 @@ def command(
     draws: Annotated[
         int, typer.Option("--draws", metavar="N", help="draw N times at temperature 1.0")
     ] = 0,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="seed of the draws")] = 0,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", help="seed of the draws, 0 unless given")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Shows the best next tokens, their scores, and their probabilities at some temperatures."""
@@ -47,16 +49,21 @@ def command(
         raise RequestError(f"--top {top}: wanted at least 1")
     if not 0 <= draws <= MOST_DRAWS:
         raise RequestError(f"--draws {draws}: wanted 0 to {MOST_DRAWS:,}")
+    if seed is not None and not draws:
+        raise RequestError(f"--seed {seed}: without --draws nothing is drawn")
     options = template.chosen()
-    text = prompt.text()
+    text = prompt.text(template)
     with engine.load(model, template.template) as loaded:
         from forwardpass.sampling.table import next_table
 
+        rows = loaded.description.config.vocab_size
+        if top > rows:
+            raise RequestError(f"--top {top}: the vocabulary has {exact(rows)} tokens")
         ready = loaded.prepare(prompt.request(loaded, text), **options)
         with patience("reading the prompt"):
             scores = loaded.runner.prefill(ready.ids).scores
         table = next_table(
-            scores, top=top, temperatures=tuple(named.values()), draws=draws, seed=seed
+            scores, top=top, temperatures=tuple(named.values()), draws=draws, seed=seed or 0
         )
         if json:
             as_json(json_table(loaded, table, named, len(ready.ids)))
@@ -74,6 +81,8 @@ def temperature_columns(text: str) -> Columns:
             value = math.nan
         if not (value > 0 and math.isfinite(value)):
             raise RequestError(f"--temperatures {text}: {part!r} is no number above 0")
+        if value in found.values():
+            raise RequestError(f"--temperatures {text}: {part} is given twice")
         found[str(value)] = value
     return found
 

@@ -1,12 +1,14 @@
-"""Options that mean the same in every command, and how lists of numbers are read."""
+"""Options that mean the same in every command, and how lists of numbers and names are read."""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
 
 from forwardpass.errors import RequestError
+from forwardpass.sampling.ranges import ENGINE_DEFAULTS
 from forwardpass.work.summary import MOST_TOKENS
 
 Model = Annotated[
@@ -33,6 +35,29 @@ Visible = Annotated[
 KvType = Annotated[
     str, typer.Option("--kv-type", metavar="TYPE", help="type of the KV cache: bf16, f16 or f32")
 ]
+
+
+# What a program names in Python and a person types as an option.
+_IN_PYTHON = (
+    *ENGINE_DEFAULTS,
+    *("max_tokens", "thinking", "template_args", "control_tokens", "ignore_model_defaults"),
+    *("backend", "threads", "context", "template", "accept_unknown"),
+    *("visible", "prompt", "answer", "dtype", "kv_type"),
+)
+_NAMED = re.compile(rf"(?P<name>{'|'.join(_IN_PYTHON)})(?P<then> = |: | needs )")
+
+
+def as_typed(message: str) -> str:
+    """An error's message with the option at its start named as it is typed.
+
+    `max_tokens = 0: wanted …` becomes `--max-tokens 0: wanted …`.
+    """
+    found = _NAMED.match(message)
+    if found is None:
+        return message
+    name = "template-arg" if found["name"] == "template_args" else found["name"].replace("_", "-")
+    then = " " if found["then"] == " = " else found["then"]
+    return f"--{name}{then}{message[found.end() :]}"
 
 
 def numbers(text: str, option: str) -> tuple[int, ...]:

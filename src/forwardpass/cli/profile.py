@@ -21,7 +21,7 @@ from forwardpass.cli.progress import TerminalProgress
 from forwardpass.describe import Description
 from forwardpass.errors import ContextError, RequestError
 from forwardpass.memory import require_memory
-from forwardpass.opening import Opened, open_headers, open_model
+from forwardpass.opening import Opened, open_headers, open_model, weights_missing
 from forwardpass.units import exact
 
 if TYPE_CHECKING:
@@ -230,6 +230,9 @@ def _described(opened: Opened, random: bool) -> Description:
             advice="put its config.json beside it and name the folder",
         )
     if described.weights is None and not random:
+        if (missing := weights_missing(opened)) is not None:
+            advice = f"--weights {RANDOM} runs its config with random ones"
+            raise RequestError(missing.fact, *missing.details, advice=advice)
         raise RequestError(
             f"{described.label} is a shape without weights, and passes need some",
             advice=f"--weights {RANDOM} runs it with random ones",

@@ -62,7 +62,7 @@ class TerminalProgress:
         total = size(transfer.bytes)
         number = total.split(" ")[0]
         bar = f"100 % {'█' * _BAR_WIDTH}  {number} / {total}" if self.terminal else total
-        note(f"  {bar}  {rate}/s  sha256 ok, in {shown(path.parent)}")
+        note(f"  {bar}  {rate}/s  {transfer.checked} ok, in {shown(path.parent)}")
 
     def note(self, text: str) -> None:
         """The line as it is."""

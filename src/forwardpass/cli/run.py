@@ -17,11 +17,12 @@ from forwardpass.cli.answering import (
     TemplateOptions,
     begin,
 )
-from forwardpass.cli.console import as_json, data, note, patience
+from forwardpass.cli.console import as_json, data, note, patience, say
 from forwardpass.cli.groups import with_groups
 from forwardpass.cli.options import Json
 from forwardpass.cli.options import Model as Reference
 from forwardpass.errors import RequestError
+from forwardpass.sampling.ranges import LARGEST_SEED
 from forwardpass.units import exact
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def command(
             f"--logprobs {logprobs}: wanted 0 to {MOST_LOGPROBS}, together with --json"
         )
     options: Options = {**template.chosen(), **answer.chosen()}
-    text = prompt.text()
+    text = prompt.text(template)
     with engine.load(model, template.template) as loaded:
         request = prompt.request(loaded, text)
         if wanted is None:
@@ -73,7 +74,7 @@ def seed_list(text: str) -> list[int]:
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not _is_seed(first) or (dash and not _is_seed(last)):
-            raise RequestError(f"--seeds {text}: wanted seeds as in 0-9 or 1,4,7")
+            raise RequestError(f"--seeds {text}: wanted seeds from 0 to 2⁶³ - 1, as 0-9 or 1,4,7")
         start, stop = int(first), int(last or first)
         if not start <= stop < start + MOST_SEEDS:
             raise RequestError(f"--seeds {text}: {part} are not 1 to {MOST_SEEDS:,} seeds")
@@ -82,7 +83,8 @@ def seed_list(text: str) -> list[int]:
 
 
 def _is_seed(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 19
+    digits = text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST_SEED))
+    return digits and int(text) <= LARGEST_SEED
 
 
 def _once(model: Model, prompt: Prompt, options: Options, json: bool, logprobs: int | None) -> None:
@@ -91,7 +93,7 @@ def _once(model: Model, prompt: Prompt, options: Options, json: bool, logprobs: 
     try:
         for step in going:
             if not json:
-                data(step.text, end="")
+                say(step.text, end="")
     except KeyboardInterrupt:
         stopped = True
     answer = going.answer()
@@ -114,22 +116,26 @@ class Seeds:
     prompt: Prompt
     options: Options
     seeds: Sequence[int]
-    done: list[tuple[int, Answer]] = field(default_factory=list)
+    answers: dict[int, Answer] = field(default_factory=dict)
+    going: tuple[int, Generation] | None = None
 
     def run(self, json: bool, logprobs: int | None) -> None:
-        """Prints each answer as it is finished; what was finished before Ctrl-C counts."""
+        """Prints each answer as it is finished; what was done before Ctrl-C counts."""
         stopped = False
         try:
             self._answer(show=not json)
         except KeyboardInterrupt:
             stopped = True
+            if self.going is not None:
+                seed, going = self.going
+                self.answers[seed] = going.answer()
         if json:
             listed = [
                 {"seed": seed, **json_answer(self.model, answer, logprobs)}
-                for seed, answer in self.done
+                for seed, answer in self.answers.items()
             ]
             as_json({"answers": listed})
-        elif self.done:
+        elif self.answers:
             self._end()
         if stopped:
             raise KeyboardInterrupt
@@ -139,35 +145,41 @@ class Seeds:
         for seed in self.seeds:
             with patience("reading the prompt"):
                 going: Generation = next(each)
+            self.going = seed, going
             for _ in going:
                 pass
-            answer = going.answer()
-            self.done.append((seed, answer))
+            self.answers[seed] = going.answer()
             if show:
-                self._show(seed, answer)
+                self._show(seed, self.answers[seed])
 
     def _show(self, seed: int, answer: Answer) -> None:
         width = max(len(str(each)) for each in self.seeds)
         head = f"seed {seed:>{width}}  "
         lines = answer.text.splitlines() or [""]
         for before, line in zip(chain([head], repeat(" " * len(head))), lines, strict=False):
-            data(f"{before}{line}".rstrip())
+            say(f"{before}{line}".rstrip())
 
     def _end(self) -> None:
         from forwardpass.sampling.settings import Setting
 
-        answers = [answer for _, answer in self.done]
-        different = len({answer.text for answer in answers})
-        count = account.plural(len(answers), "answer")
-        if len(answers) > 1:
-            count += f", {exact(different)} different"
-        tokens = account.plural(answers[0].usage.prompt_tokens, "token")
-        data()
-        data(f"{count} · one prefill of {tokens}, shared · the same seed gives the same answer")
+        answers = list(self.answers.values())
+        whole = [answer for answer in answers if answer.finish_reason is not None]
+        if whole:
+            different = len({answer.text for answer in whole})
+            count = account.plural(len(whole), "answer")
+            if len(whole) > 1:
+                count += f", {exact(different)} different"
+            tokens = account.plural(whole[0].usage.prompt_tokens, "token")
+            data()
+            data(f"{count} · one prefill of {tokens}, shared · the same seed gives the same answer")
         work = answers[0].work
         for answer in answers[1:]:
             work += answer.work
         note(f"{account.work_words(work)} in {work.seconds:.2f} s")
+        for seed, answer in self.answers.items():
+            if answer.finish_reason is None:
+                came = account.plural(answer.usage.completion_tokens, "token")
+                note(f"seed {seed} was stopped after {came}, whose passes are among these")
         # Every seed stands before its answer already.
         settings = replace(answers[0].sampling, seed=Setting(None, "request"))
         for line in account.run_lines(self.model, settings):

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from forwardpass.hub.catalogue import Catalogue, load_catalogue
 from forwardpass.hub.digest import Digest
+from forwardpass.hub.paths import written
 
 HOME = "FORWARDPASS_HOME"
 CATALOGUE = "FORWARDPASS_CATALOGUE"
@@ -125,16 +126,18 @@ def settings(environ: Mapping[str, str]) -> Settings:
     `FORWARDPASS_HOME` is the cache folder (default: the user's cache folder of this system);
     `FORWARDPASS_CATALOGUE` names more catalogue files, separated as in `PATH`. The variables of
     the hub (`HF_…`) and of package installers (`PIP_…`, `UV_…`) are read by these themselves.
+
+    Errors: those of `load_catalogue`; `RequestError` for the home folder of somebody unknown.
     """
     home = environ.get(HOME)
     if home:
-        folder = Path(home).expanduser().absolute()
+        folder = written(home, f"{HOME} = ").absolute()
     else:
         from platformdirs import user_cache_path
 
         folder = user_cache_path("forwardpass", appauthor=False)
     named = environ.get(CATALOGUE, "").split(os.pathsep)
     return Settings(
-        catalogue=load_catalogue([Path(name).expanduser() for name in named if name]),
+        catalogue=load_catalogue([written(name, f"{CATALOGUE} = ") for name in named if name]),
         cache=Cache(folder),
     )

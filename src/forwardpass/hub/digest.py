@@ -21,6 +21,11 @@ class Digest:
     kind: Literal["sha256", "git"]
     value: str
 
+    @property
+    def name(self) -> str:
+        """As people call it: `sha256`, `git id`."""
+        return "git id" if self.kind == "git" else self.kind
+
     def of(self, path: Path, on_bytes: Callable[[int], None] | None = None) -> str:
         """The digest of this kind of a file's bytes; `on_bytes` is told how many were read."""
         with path.open("rb") as file:

@@ -72,7 +72,14 @@ class Partial:
     def transfer(self) -> Transfer:
         """What a `Progress` is told about this file."""
         wanted = self.wanted
-        return Transfer(wanted.label, wanted.path.name, wanted.bytes, wanted.license, self.origin)
+        return Transfer(
+            label=wanted.label,
+            file=wanted.path.name,
+            bytes=wanted.bytes,
+            license=wanted.license,
+            origin=self.origin,
+            checked=wanted.digest.name,
+        )
 
     @property
     def missing(self) -> int:
@@ -175,7 +182,7 @@ def _from(source: Source, wanted: Wanted, cache: Cache, progress: Progress) -> S
                 "  the part from an earlier try was damaged; starting from the first byte"
             )
             if not _complete(source, partial, progress):
-                raise SourceFailed(f"its file does not have the {wanted.digest.kind} wanted")
+                raise SourceFailed(f"its file does not have the {wanted.digest.name} wanted")
         partial.give_name()
         cache.remember(wanted.path, wanted.digest, source.origin)
         progress.end(wanted.path)
@@ -205,7 +212,7 @@ def _complete(source: Source, partial: Partial, progress: Progress) -> bool:
     if before:
         return False
     raise SourceFailed(
-        f"its {wanted.digest.kind} is {actual[:12]}…, wanted {wanted.digest.value[:12]}…"
+        f"its {wanted.digest.name} is {actual[:12]}…, wanted {wanted.digest.value[:12]}…"
     )
 
 

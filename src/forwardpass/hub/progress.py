@@ -9,13 +9,17 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Transfer:
-    """A file on its way: what the user called it, the file, its size, its license, its source."""
+    """A file on its way: what the user called it, the file, its size, its license, its source.
+
+    `checked` is the digest that its bytes are held to: `sha256` or `git id`.
+    """
 
     label: str
     file: str
     bytes: int
     license: str | None
     origin: str
+    checked: str
 
 
 class Progress(Protocol):

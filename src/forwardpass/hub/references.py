@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from forwardpass.errors import ModelNotFound, RequestError, nearest
+from forwardpass.hub.paths import written
 
 Kind = Literal["gguf", "folder", "config", "safetensors", "shape"]
 
@@ -23,6 +25,7 @@ _HUB_ID = re.compile(
 )
 _SUFFIXES: dict[str, Kind] = {".gguf": "gguf", ".safetensors": "safetensors", ".json": "config"}
 _MAGIC = b"GGUF"
+_SHOWN = 5  # names in a folder that is no model
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ def local_model(reference: str) -> ModelFiles | None:
     """The model at a path; None where nothing that could be a model lies there."""
     if not reference or "\0" in reference:
         return None
-    path = Path(reference).expanduser()
+    path = written(reference)
     try:
         kind = _kind_of(path)
         if kind is None:
@@ -110,13 +113,19 @@ def means_a_path(reference: str) -> bool:
     return reference.startswith((".", "/", "~")) or path.suffix.lower() in (".gguf", ".safetensors")
 
 
+def exists(reference: str) -> bool:
+    """Whether anything, a model or not, lies at the path that `reference` writes."""
+    try:
+        return bool(reference) and os.path.lexists(written(reference))
+    except (OSError, ValueError):
+        return False
+
+
 def no_such_model(reference: str, aliases: Iterable[str], shapes: Iterable[str]) -> ModelNotFound:
     """The error for a reference that leads nowhere: what was tried, and what is close."""
     shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in reference[:200])
-    if reference and "\0" not in reference:
-        path = Path(reference).expanduser()
-        if means_a_path(reference) or _exists(path):
-            return _no_model_at(shown, path)
+    if "\0" not in reference and (means_a_path(reference) or exists(reference)):
+        return _no_model_at(shown, written(reference))
     near = nearest(reference.lower(), [*aliases, *shapes])
     listed = "forwardpass models lists all"
     return ModelNotFound(
@@ -126,20 +135,25 @@ def no_such_model(reference: str, aliases: Iterable[str], shapes: Iterable[str])
     )
 
 
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
+def _folder_words(folder: Path) -> str:
+    """What is wrong with a folder that is no model, and what it holds: files of models first."""
+    inside = sorted(
+        (path.name for path in folder.iterdir()),
+        key=lambda name: (Path(name).suffix not in _SUFFIXES, name),
+    )
+    without = "without config.json"
+    if os.path.lexists(folder / "config.json"):
+        without = "whose config.json is not a file"
+    more = ", …" if len(inside) > _SHOWN else ""
+    held = f"it holds {', '.join(inside[:_SHOWN])}{more}" if inside else "it is empty"
+    return f"a folder {without}; {held}"
 
 
 def _no_model_at(shown: str, path: Path) -> ModelNotFound:
     wanted = "wanted a .gguf file, a folder with config.json, a config.json or a .safetensors file"
     try:
         if path.is_dir():
-            inside = sorted(p.name for p in path.iterdir() if p.suffix in _SUFFIXES)[:5]
-            held = f"; it holds {', '.join(inside)}" if inside else ""
-            return ModelNotFound(f"{shown}: a folder without config.json{held}", wanted)
+            return ModelNotFound(f"{shown}: {_folder_words(path)}", wanted)
         if path.exists():
             return ModelNotFound(f"{shown}: not a model file", wanted)
         siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []

@@ -21,6 +21,7 @@ from forwardpass.hub.references import (
     HUB,
     HubId,
     ModelFiles,
+    exists,
     folder_bytes,
     local_model,
     means_a_path,
@@ -152,7 +153,8 @@ def _named(
         if reference in shapes:
             return ModelFiles("shape", (), reference, "a bundled shape", None, 0)
         hub_id = parse_hub_id(reference)
-        if hub_id is not None:
+        # What lies here is what is meant, even where it is no model.
+        if hub_id is not None and not exists(reference):
             return hub_id
     raise no_such_model(reference, catalogue.models, shapes)
 

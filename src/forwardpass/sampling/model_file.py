@@ -1,7 +1,8 @@
 """The sampling values that a model's own file states.
 
 Two worlds: `generation_config.json` (keys as in transformers 5.0,
-generation/configuration_utils.py, class GenerationConfig) and GGUF metadata
+generation/configuration_utils.py, class GenerationConfig, and of other programs where we have
+the same setting) and GGUF metadata
 (`general.sampling.*`, gguf 0.17, constants.py, class Keys.General). A key that could change
 the answer and is not honoured here is refused by name; nothing is left out in silence.
 """
@@ -22,7 +23,19 @@ GENERATION_CONFIG = "generation_config.json"
 GGUF_PREFIX = "general.sampling."
 
 GENERATION_CONFIG_KEYS: Mapping[str, str] = MappingProxyType(
-    {name: name for name in ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")}
+    {
+        name: name
+        for name in (
+            "temperature",
+            "top_k",
+            "top_p",
+            "min_p",
+            "repetition_penalty",
+            "frequency_penalty",
+            "presence_penalty",
+            "seed",
+        )
+    }
 )
 GGUF_KEYS: Mapping[str, str] = MappingProxyType(
     {
@@ -61,6 +74,7 @@ _OFF: Mapping[str, object] = MappingProxyType(
         "forced_eos_token_id": None,
         "sequence_bias": None,
         "stop_strings": None,
+        "stop_words_ids": None,
         "suppress_tokens": None,
         "token_healing": None,
         "watermarking_config": None,
@@ -69,7 +83,8 @@ _OFF: Mapping[str, object] = MappingProxyType(
 
 # Keys that say how to run, how long, or what to hand back, never which token is likelier.
 # length_penalty and early_stopping act on beams alone, remove_invalid_values on NaN (which we
-# refuse), renormalize_logits on nothing that a softmax does not undo.
+# refuse), renormalize_logits on nothing that a softmax does not undo. chat_format, max_window_size
+# and max_context_size are read by the Python of Qwen's first repositories alone.
 _NEUTRAL = frozenset(
     {
         "assistant_confidence_threshold",
@@ -78,6 +93,7 @@ _NEUTRAL = frozenset(
         "assistant_lookbehind",
         "cache_config",
         "cache_implementation",
+        "chat_format",
         "compile_config",
         "continuous_batching_config",
         "disable_compile",
@@ -86,10 +102,12 @@ _NEUTRAL = frozenset(
         "length_penalty",
         "low_memory",
         "max_cache_len",
+        "max_context_size",
         "max_length",
         "max_matching_ngram_size",
         "max_new_tokens",
         "max_time",
+        "max_window_size",
         "num_assistant_tokens",
         "num_assistant_tokens_schedule",
         "num_return_sequences",
@@ -97,6 +115,7 @@ _NEUTRAL = frozenset(
         "output_hidden_states",
         "output_logits",
         "output_scores",
+        "pad_token",
         "prefill_chunk_size",
         "prompt_lookup_num_tokens",
         "remove_invalid_values",
@@ -106,7 +125,9 @@ _NEUTRAL = frozenset(
         "speculation_type",
         "target_lookbehind",
         "transformers_version",
+        "trust_remote_code",
         "use_cache",
+        "use_model_defaults",
         "use_mtp",
     }
 )

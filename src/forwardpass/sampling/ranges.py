@@ -91,6 +91,12 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+def whole(value: object) -> int | None:
+    """`value` where it is a whole number, NumPy's too; None for anything else."""
+    number = _number(value, whole=True)
+    return None if number is None else int(number)
+
+
 def _number(value: object, *, whole: bool) -> int | float | None:
     """`value` as an int (`whole`) or a finite float, None where it is neither."""
     if isinstance(value, bool):

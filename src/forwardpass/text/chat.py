@@ -164,6 +164,12 @@ class Chat:
                     f"{template.name} cannot switch thinking on or off",
                     f"it reads: {listed}",
                 )
+            for name in names:
+                if name in values:
+                    raise RequestError(
+                        f"thinking and the template's argument {name} were both given",
+                        advice="they are one switch; leave one of them out",
+                    )
             values.update(dict.fromkeys(names, thinking))
         return values
 

@@ -3,6 +3,10 @@
 `tokenizer.json` is read, checked part by part and rebuilt without its control tokens;
 `tokenizer_config.json` and `special_tokens_map.json` name the special ones. A folder that holds
 only `vocab.json` and `merges.txt` is the byte-level BPE of GPT-2.
+
+Whether a prompt begins with BOS is what the post-processor of `tokenizer.json` says, and nothing
+else: `add_bos_token` of the config counts only where there is no `tokenizer.json`.
+Source: transformers 5.24, tokenization_utils_base.py, `_from_pretrained`, for every class.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from forwardpass.errors import TokenizerError
 from forwardpass.text.library import faults_are_tokenizer_errors
 from forwardpass.text.tokenizer import Tokenizer
 from forwardpass.text.tokenizer_json import TokenizerJson
-from forwardpass.text.vocabulary import ControlToken, Vocabulary, checked_id
+from forwardpass.text.vocabulary import ControlToken, Vocabulary
 
 _MAX_BYTES = 1 << 28
 _ROLES = (
@@ -33,19 +37,30 @@ _ROLES = (
 def from_folder(folder: Path, *, eos_ids: Iterable[int] = ()) -> Tokenizer:
     """The tokenizer of a folder. `eos_ids`: what `generation_config.json` and `config.json` say.
 
+    Those may lie beyond the tokenizer's own ids, where the model's table has rows without a token.
     Errors: TokenizerError naming file and place.
     """
     path = folder / "tokenizer.json"
     config = _optional(folder / "tokenizer_config.json")
     named = _named_tokens(config, _optional(folder / "special_tokens_map.json"))
+    add_bos = False
     if path.is_file():
         data = read_json(path)
     elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
         data = _gpt2_files(folder)
+        add_bos = _flag(config, "add_bos_token")
     else:
         held = "; tokenizer.model alone is not read" if _holds_model(folder) else ""
         raise TokenizerError(f"{folder.name}: there is no tokenizer.json{held}")
-    return from_json(data, config, named, name=f"{folder.name}/{path.name}", eos_ids=eos_ids)
+    name = f"{folder.name}/{path.name}"
+    return from_json(data, config, named, name=name, eos_ids=eos_ids, add_bos=add_bos)
+
+
+def _flag(config: Mapping[str, Any], key: str) -> bool:
+    value = config.get(key)
+    if not isinstance(value, bool | None):
+        raise TokenizerError(f"tokenizer_config.json: {key} = {value!r:.40} is not true or false")
+    return bool(value)
 
 
 def _holds_model(folder: Path) -> bool:
@@ -59,19 +74,19 @@ def from_json(
     *,
     name: str,
     eos_ids: Iterable[int] = (),
+    add_bos: bool = False,
 ) -> Tokenizer:
-    """The tokenizer of a parsed `tokenizer.json`, its config, and its special tokens by role."""
+    """The tokenizer of a parsed `tokenizer.json`, its config, and its special tokens by role.
+
+    A prompt begins with the token that the post-processor puts there, whatever other token the
+    config calls BOS; `add_bos` begins it with that one where there is no post-processor for it.
+    """
     parsed = TokenizerJson(data, name, _config_tokens(config, name), frozenset(named.values()))
     with faults_are_tokenizer_errors(name):
         libraries = parsed.libraries()
-    bos = parsed.find(named.get("bos_token"))
     eos = parsed.find(named.get("eos_token"))
-    prefix = parsed.prefix()
-    if bos is None and prefix and prefix[0] != eos:
-        bos = prefix[0]
-    add_bos = bos in prefix if prefix is not None else config.get("add_bos_token") is True
-    where = f"{name}: end-of-text id"
-    extra = [checked_id(value, parsed.size, where) for value in eos_ids]
+    begin = parsed.begin()
+    bos = parsed.find(named.get("bos_token")) if begin is None else begin
     vocabulary = Vocabulary(
         texts=parsed.texts(),
         byte_level=parsed.byte_level,
@@ -82,9 +97,9 @@ def from_json(
         literal=parsed.literal,
         byte_ids=parsed.byte_ids(),
         bos_id=bos,
-        eos_ids=tuple(dict.fromkeys([*([] if eos is None else [eos]), *extra])),
+        eos_ids=tuple(dict.fromkeys([*([] if eos is None else [eos]), *eos_ids])),
         unknown_id=parsed.unknown_id,
-        add_bos=add_bos,
+        add_bos=begin is not None or add_bos,
         special_tokens=dict(named),
     )
     return Tokenizer(vocabulary, libraries, name=name)

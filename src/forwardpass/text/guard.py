@@ -26,6 +26,8 @@ from forwardpass.text.template import ChatTemplate, Request
 from forwardpass.text.vocabulary import ControlToken
 
 _STANDS = range(0x100000, 0x10FFFE)  # plane 16, private use: stand for control tokens
+# Halves of surrogate pairs: no token has one, and the library takes no text with one.
+_HALVES = re.compile("([\ud800-\udfff]+)")
 _MARKS = range(0xE000, 0xF900)  # private use, written \uXXXX where JSON escapes it
 
 
@@ -123,6 +125,11 @@ class _StandIns:
         self.names: dict[str, str] = {}
 
     def __call__(self, text: str) -> str:
+        return "".join(map(self._replaced, _HALVES.split(text)))
+
+    def _replaced(self, text: str) -> str:
+        if _HALVES.fullmatch(text):
+            return text
         pieces = []
         for part in self._finder.split(text):
             piece = text[part.start : part.end]

@@ -8,7 +8,8 @@ name; a field that is null counts as absent.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,11 @@ class Conversation:
     tools: tuple[dict[str, Any], ...] = ()
 
 
+def is_list(value: object) -> bool:
+    """Whether a program passed several things: a list, a tuple or the like, and no text."""
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
 def load_conversation(path: Path) -> Conversation:
     """The conversation in a JSON file: a list of messages, or {"messages": …, "tools": …}."""
     try:
@@ -71,7 +77,7 @@ def conversation_from(data: object, *, where: str = "request") -> Conversation:
         data = data.get("messages")
     if not isinstance(data, list) or not data:
         raise RequestError(f"{where}: messages is not a list with at least one message")
-    _check_values([data, tools], where)
+    check_values([data, tools], where)
     messages = tuple(_message(m, f"{where}: messages[{i}]") for i, m in enumerate(data))
     return Conversation(messages, tools_from(tools, where=where))
 
@@ -100,7 +106,7 @@ def _known(data: Mapping[str, Any], known: Iterable[str], where: str) -> None:
             )
 
 
-def _check_values(value: object, where: str) -> None:
+def check_values(value: object, where: str) -> None:
     """Refuses what JSON text cannot hold, and nesting that no template can walk."""
     waiting: list[tuple[object, int]] = [(value, 0)]
     while waiting:
@@ -113,6 +119,8 @@ def _check_values(value: object, where: str) -> None:
             waiting.extend((part, depth + 1) for pair in current.items() for part in pair)
         elif isinstance(current, (list, tuple)):
             waiting.extend((part, depth + 1) for part in current)
+        elif isinstance(current, float) and not math.isfinite(current):
+            raise RequestError(f"{where}: {current} is not a JSON number")
         elif current is not None and not isinstance(current, (bool, int, float)):
             raise RequestError(f"{where}: a {type(current).__name__} is not JSON")
 
@@ -234,7 +242,7 @@ def with_argument_objects(message: Mapping[str, Any]) -> dict[str, Any]:
             except (ValueError, RecursionError):
                 parsed = None
             if isinstance(parsed, dict):
-                _check_values(parsed, "tool_calls.arguments")
+                check_values(parsed, "tool_calls.arguments")
                 function["arguments"] = parsed
         changed.append({**call, "function": function})
     return {**message, "tool_calls": changed}

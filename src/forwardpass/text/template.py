@@ -148,9 +148,15 @@ class ChatTemplate:
             sandbox.now = request.now
             sandbox.wrap_json = wrap_json or (lambda value, text: text)
             try:
-                return "".join(compiled.generate(variables))
+                text = "".join(compiled.generate(variables))
             except Exception as error:
                 raise self._failed(error) from error
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            place = f"at character {error.start:,} of the prompt"
+            raise TemplateError(f"{self.name}: half a surrogate pair {place}") from None
+        return text
 
     def _parsed(self) -> nodes.Template:
         tree = self._sandbox.parse(self.source)
@@ -160,14 +166,19 @@ class ChatTemplate:
     def _failed(self, error: Exception) -> TemplateError:
         """What went wrong, with the template's line where it is known."""
         if isinstance(error, Refusal):
-            return TemplateError(f"{self.name} refuses the conversation: {error}"[:2000])
+            return TemplateError(_printable(f"{self.name} refuses the conversation: {error}"))
         line = getattr(error, "lineno", None)
         for frame, number in traceback.walk_tb(error.__traceback__):
             if frame.f_code.co_filename == "<template>":
                 line = number
         where = self.name if line is None else f"{self.name}, line {line}"
         kind = "nested too deep" if isinstance(error, RecursionError) else str(error)
-        return TemplateError(f"{where}: {kind or type(error).__name__}"[:2000])
+        return TemplateError(_printable(f"{where}: {kind or type(error).__name__}"))
+
+
+def _printable(fact: str) -> str:
+    """The fact, cut, with halves of surrogate pairs that a template wrote spelled out."""
+    return fact[:2000].encode("utf-8", "backslashreplace").decode()
 
 
 def _literals(tree: nodes.Template) -> Iterator[str]:

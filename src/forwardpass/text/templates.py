@@ -45,6 +45,8 @@ class Templates:
             wanted = _WITH_TOOLS if with_tools and _WITH_TOOLS in self._sources else _DEFAULT
         else:
             wanted = name
+        if wanted not in self._sources and name is None:
+            raise self._no_default(with_tools)
         if wanted not in self._sources:
             near = did_you_mean(wanted, self._sources)
             raise RequestError(
@@ -55,6 +57,17 @@ class Templates:
             label = self._name if wanted == _DEFAULT else f"{self._name} ({wanted})"
             self._parsed[wanted] = ChatTemplate(self._sources[wanted], name=label)
         return self._parsed[wanted]
+
+    def _no_default(self, with_tools: bool) -> RequestError:
+        """Of several templates none is for every conversation, and only tools choose another."""
+        names = ", ".join(self._sources)
+        there = f"there is only {names}" if len(self._sources) == 1 else f"there are: {names}"
+        used = not with_tools and _WITH_TOOLS in self._sources
+        return RequestError(
+            f"{self._name}: none is called {_DEFAULT}, so none can be chosen; {there}",
+            *([f"{_WITH_TOOLS} is taken where there are tools"] if used else []),
+            advice="--template FILE brings one in their place",
+        )
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, object], *, name: str = "chat template") -> Templates:

@@ -21,7 +21,9 @@ _PARTS = {
         "Sequence", "ByteLevel", "Split", "Digits", "Metaspace", "Punctuation", "Whitespace",
         "WhitespaceSplit", "UnicodeScripts", "BertPreTokenizer", "CharDelimiterSplit",
     },
-    "post_processor": {"Sequence", "TemplateProcessing", "ByteLevel"},
+    "post_processor": {
+        "Sequence", "TemplateProcessing", "ByteLevel", "RobertaProcessing", "BertProcessing",
+    },
     "decoder": {"Sequence", "ByteLevel", "ByteFallback", "Fuse", "Replace", "Strip", "Metaspace"},
 }  # fmt: skip
 _MAX_DEPTH = 8
@@ -152,6 +154,8 @@ class TokenizerJson:
             late = place >= len(listed)
             if late and (token.id in found or token.text in texts):
                 continue
+            if found.get(token.id) == token:
+                continue  # listed twice, the same both times
             taken = self._vocab.get(token.text, token.id)
             if token.id in found or token.text in texts or taken != token.id:
                 raise self._fail(
@@ -216,13 +220,29 @@ class TokenizerJson:
         named = {token_id: fallback_byte(text) for text, token_id in self._vocab.items()}
         return {i: byte for i, byte in named.items() if byte is not None and i not in self.literal}
 
-    def prefix(self) -> list[int] | None:
-        """The ids that the file's post-processor puts before one text; None: it says nothing."""
-        value = self._data.get("post_processor")
-        for kind, step in self._steps("post_processor", value):
+    def begin(self) -> int | None:
+        """The id that the file's post-processor puts before a text; None: it puts none.
+
+        What it puts behind a text is left out: the text is going to be continued.
+        """
+        ids: list[int] = []
+        for kind, step in self._steps("post_processor", self._data.get("post_processor")):
             if kind == "TemplateProcessing":
-                return self._template_prefix(step)
-        return None
+                ids += self._template_prefix(step)
+            elif kind in ("RobertaProcessing", "BertProcessing"):
+                ids.append(self._first_of_pair(kind, step))
+        if len(ids) > 1:
+            raise self._fail(f"post_processor puts {len(ids):,} tokens before a text; known: one")
+        return ids[0] if ids else None
+
+    def _first_of_pair(self, kind: str, step: Mapping[str, Any]) -> int:
+        """The token that goes before a text, where `sep` would go behind it."""
+        pair = step.get("cls")
+        if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str):
+            found = self.find(pair[0])
+            if found is not None and type(pair[1]) is int and pair[1] == found:
+                return found
+        raise self._fail(f"post_processor: cls of {kind} is not a token and its id: {pair!r:.60}")
 
     def _template_prefix(self, step: Mapping[str, Any]) -> list[int]:
         ids: list[int] = []

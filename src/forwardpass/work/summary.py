@@ -65,9 +65,10 @@ class Asked:
         named = (("visible", self.visible), ("prompt", (self.prompt,)), ("answer", (self.answer,)))
         for name, numbers in named:
             for number in numbers:
-                if number is not None and not 1 <= number <= MOST_TOKENS:
+                if number is not None and not _is_tokens(number):
                     raise RequestError(
-                        f"{name} = {number}: wanted a number of tokens from 1 to {MOST_TOKENS:,}"
+                        f"{name} = {number!r:.60}: wanted a number of tokens from 1 to "
+                        f"{MOST_TOKENS:,}"
                     )
         if self.answer is not None and self.prompt is None:
             raise RequestError(
@@ -77,10 +78,10 @@ class Asked:
         if self.dtype is not None and self.dtype not in WEIGHT_TYPES:
             raise RequestError(
                 f'there is no type of weights "{self.dtype}"'
-                + did_you_mean(self.dtype, WEIGHT_TYPES),
+                + did_you_mean(str(self.dtype), WEIGHT_TYPES),
                 "for example bf16, f16, f32, f8_e4m3, q8_0, q6_k, q4_k, q4_0",
             )
-        if self.kv_type not in KV_WIDTH:
+        if self.kv_type not in tuple(KV_WIDTH):  # which may not be hashable
             raise RequestError(
                 f'"{self.kv_type}" is no type of a KV cache, wanted {", ".join(KV_WIDTH)}'
             )
@@ -89,6 +90,12 @@ class Asked:
     def keeps_vectors(self) -> bool:
         """Whether vectors stay float32 in the type that was asked for."""
         return self.dtype is not None and DTYPES[self.dtype].block >= _SMALLEST_QUANTISED_BLOCK
+
+
+def _is_tokens(number: object) -> bool:
+    if isinstance(number, bool) or not isinstance(number, int):
+        return False
+    return 1 <= number <= MOST_TOKENS
 
 
 NOTHING_ASKED = Asked()
