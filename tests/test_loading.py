@@ -53,6 +53,11 @@ def test_the_number_of_threads_is_set_before_numpy_is_loaded(folder: Path) -> No
         ({"context": 513}, "context = 513: wanted a whole number from 1 to 512"),
         ({"context": 0}, "context = 0"),
         ({"threads": 0}, "threads = 0"),
+        ({"threads": "2"}, "threads = '2': this process may use"),
+        ({"threads": True}, "threads = True: this process may use"),
+        ({"template": 5}, "template = 5: wanted the path"),
+        ({"accept_unknown": "key"}, "accept_unknown = 'key': wanted a list"),
+        ({"accept_unknown": 5}, "accept_unknown = 5: wanted a list"),
         ({"accept_unknown": ["attn_temperature"]}, "attn_temperature"),
     ],
 )
@@ -135,3 +140,34 @@ def test_a_prompt_that_does_not_fit_is_refused_with_both_numbers(folder: Path) -
         assert full.finish_reason == "length"
         assert sum((full.usage.prompt_tokens, full.usage.completion_tokens)) == 11
     assert CONFIG["max_position_embeddings"] == 512
+
+
+def test_a_folder_without_weights_says_which_files_were_looked_for(tmp_path: Path) -> None:
+    path = random_folder(tmp_path / "m")
+    (path / "model.safetensors").rename(path / "pytorch_model.bin")
+    with pytest.raises(fp.RequestError) as caught:
+        fp.load(path)
+    assert str(caught.value).splitlines()[1:] == [
+        "  looked for model.safetensors and model.safetensors.index.json",
+        "  pytorch_model.bin is not read from a folder",
+    ]
+    (path / "m-q8.gguf").touch()
+    with pytest.raises(fp.RequestError, match=rf"name the file: {path}/m-q8\.gguf"):
+        fp.load(path)
+
+
+def test_templates_without_a_default_are_named_with_the_way_out(tmp_path: Path) -> None:
+    path = random_folder(tmp_path / "m", template=None)
+    tools = path / "additional_chat_templates" / "tool_use.jinja"
+    tools.parent.mkdir()
+    tools.write_text("{{ tools }}{{ messages[0].content }}", "utf-8")
+    with fp.load(path) as model, pytest.raises(fp.RequestError) as caught:
+        model.generate("hi")
+    assert str(caught.value).splitlines() == [
+        "m: chat template: none is called default, so none can be chosen; there is only tool_use",
+        "  tool_use is taken where there are tools",
+        "  --template FILE brings one in their place",
+    ]
+    tools.with_name("rag.jinja").write_text("x", "utf-8")
+    with fp.load(path) as model, pytest.raises(fp.RequestError, match="there are: rag, tool_use"):
+        model.generate("hi")

@@ -312,10 +312,14 @@ def _check(options: Options) -> None:
         raise RequestError(f"tools = {tools!r:.60}: wanted a list of tools")
     arguments = options.get("template_args")
     if arguments is not None:
-        if not isinstance(arguments, Mapping) or not all(isinstance(k, str) for k in arguments):
+        if not _has_names(arguments):
             raise RequestError(f"template_args = {arguments!r:.60}: wanted a mapping from names")
         for name, value in arguments.items():
             check_values(value, f"template_args: {name}")
+
+
+def _has_names(value: object) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
 
 
 def _can_be_seeds(value: object) -> bool:

@@ -104,6 +104,21 @@ def test_settings_are_shown_set_and_taken_back(run: Run, tiny: Path) -> None:
     assert said[-2:] == [greedy, greedy]
 
 
+def test_the_seed_of_an_answer_is_in_its_account_and_gives_it_again(
+    run: Run, tiny: Path, read: list[tuple[int, ...]]
+) -> None:
+    sampler = ("--temperature", 1.5, "--max-tokens", 8)
+    done = run.ok("chat", tiny, *sampler, typed=typed("/set", "what?", "/set"))
+    first, *_, last = done.err.splitlines()
+    assert first == last == "temperature 1.5 (request), a fresh seed each answer"
+    (seed,) = re.findall(r"^temperature 1\.5 \(request\), seed (\d+) \(engine", done.err, re.M)
+    again = run.ok(
+        "chat", tiny, *sampler, typed=typed("what?", "/undo", f"/set seed {seed}", "what?")
+    )
+    assert again.out.endswith(done.out)
+    assert read[-1] == read[0]
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [
@@ -123,6 +138,9 @@ def test_settings_are_shown_set_and_taken_back(run: Run, tiny: Path) -> None:
         ("/load /none/such.json", "/none/such.json: No such file"),
         ("/save /none/such.json", "/none/such.json: No such file"),
         ("/save ~nobody-of-that-name/x", "/save ~nobody-of-that-name/x: "),
+        ("/quit now", "/quit takes nothing behind it, not 'now'"),
+        ("/undo all", "/undo takes nothing behind it, not 'all'"),
+        ("/help me", "/help takes nothing behind it, not 'me'"),
     ],
 )
 def test_what_cannot_be_done_is_refused_and_the_talk_goes_on(
@@ -239,8 +257,8 @@ def test_a_model_without_a_template_is_refused_with_two_ways_out(
 
 
 def test_options_are_checked_before_the_first_question(run: Run, tiny: Path) -> None:
-    assert run.refused("chat", tiny, "--temperature", -1).startswith("temperature = -1")
-    assert run.refused("chat", tiny, "--max-tokens", 0).startswith("max_tokens = 0")
+    assert run.refused("chat", tiny, "--temperature", -1).startswith("--temperature -1")
+    assert run.refused("chat", tiny, "--max-tokens", 0).startswith("--max-tokens 0")
     assert run.refused("chat", tiny, "--thinking", "maybe").startswith("--thinking maybe")
 
 

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
 
 from forwardpass.cli import console
-from forwardpass.cli.console import cells, columns, patience, visible
+from forwardpass.cli.console import as_json, cells, columns, data, note, patience, say, visible
 
 
 @pytest.mark.parametrize(
@@ -48,3 +49,32 @@ def test_what_takes_long_says_so_on_a_terminal_and_takes_it_back(
     with patience("loading"):
         pass
     assert capsys.readouterr().err == ""
+
+
+BAD, SHOWN = (
+    "a\tb\x1b]0;owned\x07\x9b1m\r\x7f\u202e\nc é",
+    ("a\tb\\x1b]0;owned\\x07\\x9b1m\\r\\x7f\\u202e\nc é"),
+)
+
+
+def test_control_characters_reach_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    note(BAD)
+    data(BAD)
+    assert capsys.readouterr() == (f"{SHOWN}\n", f"{SHOWN}\n")
+
+
+def test_a_json_object_has_none_and_reads_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+    as_json({BAD: BAD})
+    out = capsys.readouterr().out
+    assert out[:-1].isprintable()
+    assert json.loads(out) == {BAD: BAD}
+
+
+def test_an_answer_is_as_the_model_wrote_it_unless_a_terminal_reads_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say(BAD)
+    assert capsys.readouterr().out == f"{BAD}\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    say(BAD)
+    assert capsys.readouterr().out == f"{SHOWN}\n"

@@ -27,7 +27,7 @@ def test_the_first_page_names_every_command(run: Run) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_a_page_of_its_own(run: Run, name: str) -> None:
     page = run.ok(name, "--help").out
-    assert run.ok(name, "-h").out == page
+    assert run.ok(name, "-h").out == run.ok("help", name).out == page
     assert page.startswith(f"Usage: forwardpass {name} ")
     assert all(len(line) <= WIDTH for line in page.splitlines())
     module = importlib.import_module(COMMANDS[name].module)
@@ -49,6 +49,10 @@ def test_the_version_names_commit_backend_and_level(run: Run) -> None:
         (["--verison"], 'there is no option "--verison"  (did you mean --version?)'),
         (["--show-completion"], "--show-completion takes one of bash, zsh, fish"),
         (["--show-completion", "csh"], "--show-completion takes one of bash, zsh, fish"),
+        (["--version", "extra"], '--version takes nothing behind it, not "extra"'),
+        (["--help", "extra"], 'there is no command "extra"'),
+        (["help", "rum"], 'there is no command "rum"  (did you mean run?)'),
+        (["help", "run", "chat"], 'help is about one command, not "run chat"'),
         (["count"], "Missing argument 'MODEL'"),
         (["models", "--jsno"], "No such option: --jsno"),
     ],

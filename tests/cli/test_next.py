@@ -173,6 +173,11 @@ def test_a_setting_that_was_left_out_is_named(run: Run, tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         (["--top", "0"], "--top 0: wanted at least 1"),
+        (["--top", "417"], "--top 417: the vocabulary has 416 tokens"),
+        (["--seed", "1"], "--seed 1: without --draws nothing is drawn"),
+        (["--seed", "0", "--draws", "0"], "--seed 0: without --draws"),
+        (["--temperatures", "1,1.0"], "--temperatures 1,1.0: 1.0 is given twice"),
+        (["--raw", "--template", "x"], "--raw and --template were both given"),
         (["--draws", "-1"], "--draws -1: wanted 0 to 1,000,000"),
         (["--draws", "1000001"], "--draws 1000001"),
         (["--draws", "1", "--seed", str(2**63)], "--seed 9223372036854775808: wanted"),

@@ -7,7 +7,10 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from cli.running import shell, start
+from tiny_model import random_folder
 
 
 def stopped(process: subprocess.Popen[str], seen: str) -> tuple[str, str]:
@@ -55,3 +58,40 @@ def test_the_number_of_threads_can_be_chosen(tiny: Path) -> None:
     done = shell('forwardpass run "$1" hi --max-tokens 1 --threads 1', tiny)
     assert done.returncode == 0, done.stderr
     assert " · reference backend (NumPy), 1 thread\n" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "out"),
+    [
+        ('forwardpass run "$1" hi --max-tokens 3 2>&-', 0, "aba\n"),
+        ('{ forwardpass run "$1" hi --max-tokens 3; } 2> >(true)', 0, "aba\n"),
+        ('forwardpass run "$1" hi --max-tokens 3 >&-', 0, ""),
+        ("forwardpass count gpt2 >&-", 0, ""),
+        ("forwardpass count gpt2 >&- 2>&- <&-", 0, ""),
+        ("forwardpass run --help >&-", 0, ""),
+        ("{ sleep 1; forwardpass run --help; echo $? >&2; } | true", 0, ""),
+        ('forwardpass run "$1" <&-', 2, ""),
+        ('forwardpass run "$1" <&- 2>&-', 2, ""),
+        ('forwardpass chat "$1" <&-', 2, ""),
+        ("forwardpass count gpt2 >/dev/full", 1, ""),
+    ],
+)
+def test_a_closed_stream_is_no_fault(endless: Path, script: str, status: int, out: str) -> None:
+    done = shell(script, endless)
+    assert (done.returncode, done.stdout) == (status, out)
+    assert "fault" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    assert ("there is no prompt" in done.stderr) == ("<&-" in script and "2>&-" not in script)
+    if "| true" in script:
+        assert done.stderr == "0\n"
+
+
+def test_what_a_template_says_moves_no_terminal(tmp_path: Path) -> None:
+    template = "{{ raise_exception('bad \x1b]0;owned\x07') }}"
+    folder = random_folder(tmp_path / "m\x1b[31m", template=template)
+    done = shell('forwardpass run "$1" hi; forwardpass --debug run "$1" hi', folder)
+    assert "refuses the conversation: bad \\x1b]0;owned\\x07" in done.stderr
+    assert "\x1b" not in done.stderr
+    done = shell('forwardpass count "$1"; forwardpass count "$1/none"', folder)
+    assert "m\\x1b[31m" in done.stdout
+    assert "\x1b" not in done.stdout + done.stderr

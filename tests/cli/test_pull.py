@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,12 @@ def test_a_bar_appears_on_a_terminal_and_leaves_a_full_one(
 def test_a_path_in_the_home_folder_is_shown_with_a_tilde() -> None:
     assert shown(Path.home() / "a" / "b") == "~/a/b"
     assert shown(Path("/elsewhere/a")) == "/elsewhere/a"
+
+
+def test_the_digest_that_was_checked_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    progress = TerminalProgress(terminal=False)
+    progress.begin(replace(TINY, checked="git id"), 0)
+    progress.end(tmp_path / "tiny.gguf")
+    assert capsys.readouterr().err.endswith(f"/s  git id ok, in {tmp_path}\n")

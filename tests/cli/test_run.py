@@ -307,6 +307,12 @@ def test_answers_of_seeds_stand_one_below_the_other(run: Run, scripted: Path) ->
         (["--temprature", "1"], "--temperature"),
         (["--thinking", "maybe"], 'wanted "on" or "off"'),
         (["--template-arg", "x"], "wanted KEY=JSON"),
+        (["--raw", "--template", "x"], "--raw and --template were both given"),
+        (["--raw", "--template-arg", "x=1"], "--template-arg needs a chat template"),
+        (
+            ["--thinking", "off", "--template-arg", "enable_thinking=true"],
+            "--thinking and the template's argument enable_thinking were both given",
+        ),
         (["--template-arg", "x=y"], "'y' is not JSON"),
         (["--template-arg", "x=NaN"], "'NaN' is not JSON"),
         (["--template-arg", "x=1", "--template-arg", "x=2"], "x is given twice"),
@@ -385,27 +391,3 @@ def test_an_object_is_printed_even_where_ctrl_c_stopped_the_answer(
     assert (found["seed"], found["finish_reason"]) == (0, None)
     assert found["usage"]["completion_tokens"] == found["work"]["passes"] == 3
     assert found["work"]["seconds_prefill"] > 0
-
-
-def test_ctrl_c_among_seeds_counts_what_the_running_answer_took(
-    run: Run, tiny: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    go_on = Generation.__next__
-
-    def interrupted(self: Generation) -> Step:
-        if self.settings.seed.value == 2 and len(self.steps) == 3:
-            raise KeyboardInterrupt
-        return go_on(self)
-
-    monkeypatch.setattr(Generation, "__next__", interrupted)
-    asked = ("run", tiny, "hello", "--seeds", "0-5", "--temperature", 1, "--max-tokens", 4)
-    done = run(*asked, "--json")
-    answers = json.loads(done.out)["answers"]
-    assert (done.status, [answer["seed"] for answer in answers]) == (130, [0, 1, 2])
-    assert [answer["finish_reason"] for answer in answers[1:]] == ["length", None]
-    passes = sum(answer["work"]["passes"] for answer in answers)
-    assert passes == 4 + 3 + 2
-    done = run(*asked)
-    assert "2 answers, " in done.out
-    assert f"{passes} passes · " in done.err
-    assert "seed 2 was stopped after 3 tokens, whose passes are among these\n" in done.err

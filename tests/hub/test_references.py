@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwardpass.errors import ModelNotFound, RequestError
-from forwardpass.hub import Cache, HubId, ModelFiles, locate, parse_hub_id, resolve
+from forwardpass.hub import Cache, HubId, ModelFiles, locate, parse_hub_id, resolve, settings
 from hub.parts import catalogue, entry
 
 SHAPES = ("gpt2", "qwen3-0.6b")
@@ -160,3 +160,36 @@ def test_no_hub_id_leaves_the_cache(text: str) -> None:
         folder = Cache(Path("/home")).repository(hub_id.repo)
         assert folder.parent == Path("/home/hub")
         assert ".." not in folder.parts
+
+
+@pytest.mark.parametrize("config", ["none", "folder", "pipe", "other files"])
+def test_what_lies_here_is_never_looked_up_on_the_hub(
+    tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch, config: str
+) -> None:
+    folder = tmp_path / "org" / "name"
+    folder.mkdir(parents=True)
+    says = "org/name: a folder without config.json; it is empty"
+    if config == "other files":
+        (folder / "notes.txt").touch()
+        says = "org/name: a folder without config.json; it holds notes.txt"
+    elif config != "none":
+        make = Path.mkdir if config == "folder" else os.mkfifo
+        make(folder / "config.json")
+        says = "org/name: a folder whose config.json is not a file; it holds config.json"
+    monkeypatch.chdir(tmp_path)
+    for look in (resolve, locate):
+        with pytest.raises(ModelNotFound) as caught:
+            look("org/name", catalogue=catalogue(entry()), shapes=SHAPES, cache=cache)
+        assert caught.value.fact == says
+    (tmp_path / "org" / "file").touch()
+    with pytest.raises(ModelNotFound, match="org/file: not a model file"):
+        found("org/file", cache)
+
+
+def test_a_home_folder_of_nobody_is_refused(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    says = r"~nouser-here/x: the home folder of ~nouser-here is not known"
+    with pytest.raises(RequestError, match=rf"^{says}"):
+        found("~nouser-here/x", cache)
+    for name in ("FORWARDPASS_HOME", "FORWARDPASS_CATALOGUE"):
+        with pytest.raises(RequestError, match=f"^{name} = {says}"):
+            settings({name: "~nouser-here/x"})

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from forwardpass.errors import DownloadError, ModelNotFound
 from forwardpass.formats.source import ByteSource
-from forwardpass.hub import Cache, HubFile, ModelFiles, open_remote, resolve
+from forwardpass.hub import (
+    Cache,
+    HubFile,
+    ModelFiles,
+    Progress,
+    Silent,
+    Transfer,
+    open_remote,
+    resolve,
+)
 from forwardpass.hub.choice import RemoteFile
 from forwardpass.hub.digest import Digest
+from forwardpass.hub.download import Partial, Wanted, fetch
 from forwardpass.hub.failures import ANSWER_SECONDS
 from forwardpass.hub.references import parse_hub_id
 from forwardpass.hub.remote import list_files, remote_files
@@ -156,6 +168,25 @@ def test_bytes_that_differ_from_the_digest_get_no_name(fake_hub: FakeHub, cache:
     fake_hub.behaviour.wrong_bytes = True
     assert failure(cache).startswith("its sha256 is ")
     assert not cache.file("tiny.gguf").exists()
+
+
+@pytest.mark.parametrize("kind", ["sha256", "git"])
+def test_a_digest_is_called_by_its_name(tmp_path: Path, kind: Literal["sha256", "git"]) -> None:
+    heard: list[Transfer] = []
+
+    class Sends:
+        name = origin = "here"
+        spare = 0
+
+        def append(self, partial: Partial, progress: Progress) -> None:
+            heard.append(partial.transfer)
+            partial.write(b"four")
+
+    wanted = Wanted("m", tmp_path / "m", 4, Digest(kind, "0" * 64), None, "")
+    name = {"sha256": "sha256", "git": "git id"}[kind]
+    with pytest.raises(DownloadError, match=f"its {name} is [0-9a-f]{{12}}…, wanted 0{{12}}…"):
+        fetch(wanted, [Sends()], Cache(tmp_path / "home"), Silent())
+    assert [transfer.checked for transfer in heard] == [name]
 
 
 def test_a_hub_whose_file_is_another_one_is_left_before_the_download(

@@ -64,8 +64,9 @@ class PromptOptions:
                 label = model.description.label
                 note(f"{label} has no chat template: the text is completed as it is")
             return raw(text)
-        asked = [user(text)]
-        return asked if self.system is None else [system(self.system), *asked]
+        if self.system is None or not text.strip():  # which the model refuses
+            return text
+        return [system(self.system), user(text)]
 
 
 @dataclass(frozen=True)

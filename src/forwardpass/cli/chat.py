@@ -220,8 +220,9 @@ def read_line() -> str | None:
     while True:
         try:
             if terminal and not sys.stdout.isatty():
-                sys.stderr.write(PROMPT)  # the answers go elsewhere, and the prompt is none
-                sys.stderr.flush()
+                with contextlib.suppress(OSError):  # nobody reads it
+                    sys.stderr.write(PROMPT)  # the answers go elsewhere, and the prompt is none
+                    sys.stderr.flush()
             line = input(PROMPT if terminal and sys.stdout.isatty() else "")
             check_text(line, "standard input")
             return line

@@ -44,7 +44,7 @@ _IN_PYTHON = (
     *("backend", "threads", "context", "template", "accept_unknown"),
     *("visible", "prompt", "answer", "dtype", "kv_type"),
 )
-_NAMED = re.compile(rf"(?P<name>{'|'.join(_IN_PYTHON)})(?P<then> = |: | needs )")
+_NAMED = re.compile(rf"(?P<name>{'|'.join(_IN_PYTHON)})(?P<then> = |: | needs | and )")
 
 
 def as_typed(message: str) -> str:
