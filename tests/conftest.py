@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 ORACLES = ROOT / "tests" / "oracles"
-JUDGES = ("gguf", "safetensors", "torch", "transformers")
+JUDGES = ("gguf", "mlx", "safetensors", "torch", "transformers")
 
 _own_cases_only = pytest.StashKey[int]()
 _oracles_left_out = pytest.StashKey[int]()

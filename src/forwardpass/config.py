@@ -1,72 +1,28 @@
 """`ModelConfig`: what a model's config says, understood key by key, or refused.
 
-A key is *understood* (its family reads it), *neutral* (it cannot change a logit: `NEUTRAL`, or
+A key is *understood* (its family reads it), *neutral* (it cannot change a logit: config_keys.py, or
 any key whose value is null, false, empty or the family's own default) or *unknown*. Unknown keys
 and values that cannot be honoured are all named in one error, with the way out.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 
+from forwardpass.config_keys import (
+    NEUTRAL,
+    NEUTRAL_VALUES,
+    REASONS,
+    REPEATS,
+    brings_its_own_code,
+)
+from forwardpass.config_rope import RopeSpec, check_dims, check_theta, read_ropes
 from forwardpass.errors import ConfigError, did_you_mean
-from forwardpass.rope import FULL, LAYER_TYPES, SLIDING, Rope, finite, read_rope, shown
+from forwardpass.rope import FULL, LAYER_TYPES, SLIDING, Rope, finite, key_shown, shown
 
 MAX_LAYERS = 4_096
 MAX_SIZE = 2**31
-
-_NEUTRAL = {
-    "who wrote it, and with what": """
-        _attn_implementation _attn_implementation_autoset _attn_implementation_internal
-        _commit_hash _experts_implementation_internal _flash_attn_2_enabled _name_or_path
-        architectures attn_implementation experts_implementation finetuning_task is_llama_config
-        name_or_path predict_special_tokens torchscript transformers.js_config
-        transformers_version unsloth_fixed unsloth_version
-    """,
-    "training": """
-        attention_dropout attn_pdrop classifier_dropout embd_pdrop gradient_checkpointing
-        initializer_range neftune_noise_alpha pretraining_tp resid_pdrop
-    """,
-    "what a call gives back, and how it is cached or cut": """
-        cache_implementation chunk_size_feed_forward output_attentions
-        output_hidden_states output_past output_scores return_dict return_dict_in_generate use_cache
-    """,
-    "classifiers": """
-        _num_labels id2label label2id num_labels problem_type
-    """,
-    "models with an encoder beside the decoder, and TensorFlow": """
-        is_decoder tf_legacy_loss tie_encoder_decoder use_bfloat16 xla_device
-    """,
-    "tokens": """
-        bos_token_id decoder_start_token_id eos_token_id eos_token_ids model_max_length pad_token_id
-        prefix sep_token_id tokenizer_class
-    """,
-    "generation, which transformers reads from generation_config.json alone": """
-        bad_words_ids begin_suppress_tokens diversity_penalty do_sample early_stopping
-        encoder_no_repeat_ngram_size exponential_decay_length_penalty forced_bos_token_id
-        forced_eos_token_id length_penalty max_length min_length no_repeat_ngram_size
-        num_beam_groups num_beams num_return_sequences remove_invalid_values
-        repetition_penalty suppress_tokens task_specific_params temperature top_k top_p
-        typical_p
-    """,
-}
-NEUTRAL = frozenset(key for keys in _NEUTRAL.values() for key in keys.split())
-
-# Keys of any family that are neutral at one value only; false is not it.
-_NEUTRAL_VALUES: Mapping[str, object] = {"is_causal": True, "partial_rotary_factor": 1.0}
-
-# Keys that no family reads, and what each must repeat to be neutral.
-_REPEATS: Mapping[str, str] = {
-    "max_sequence_length": "max_position_embeddings",
-    "n_vocab": "vocab_size",
-}
-# What a reader cannot see from the key alone.
-_REASONS: Mapping[str, str] = {
-    **{key: f"{name} is another" for key, name in _REPEATS.items()},
-    "auto_map": "the repository brings its own code, which is never run and may compute otherwise",
-}
 
 # The smallest whole number that each of these may be.
 _SIZES = {
@@ -81,15 +37,31 @@ _SIZES = {
     "sliding_window": 1,
     "sliding_window_pattern": 1,
     "max_window_layers": 0,
+    "no_rope_layer_interval": 1,
+    "rotary_dim": 2,
+    "num_ln_in_parallel_attn": 1,
+    "word_embed_proj_dim": 1,
+    "original_max_position_embeddings": 2,
 }
 _NUMBERS = (
     "norm_eps",
     "query_pre_attn_scalar",
     "final_logit_softcapping",
+    "attn_logit_softcapping",
+    "embedding_multiplier",
+    "attention_multiplier",
+    "residual_multiplier",
+    "logits_scaling",
+    "logit_scale",
+    "partial_rotary_factor",
     "rope_theta",
     "rope_local_base_freq",
 )
-_FLAGS = ("tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window")
+_FLAGS = (
+    *("tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window"),
+    *("use_qk_norm", "qk_layernorm", "use_parallel_residual", "do_layer_norm_before"),
+    *("multi_query", "new_decoder_architecture"),
+)
 _WORDS = ("model_type", "hidden_act", "dtype")
 _OBJECTS = ("rope_scaling", "rope_parameters")
 _ROPE = ("rope_theta", *_OBJECTS)
@@ -115,7 +87,12 @@ _COMMON = frozenset(
     }
 )
 # Where null says "none, or derived" and not "the family's default".
-_NULL_SAYS_NONE = frozenset({"num_key_value_heads", "head_dim", "sliding_window"})
+_NULL_SAYS_NONE = frozenset(
+    {
+        *("num_key_value_heads", "head_dim", "sliding_window"),
+        *("attn_logit_softcapping", "final_logit_softcapping"),
+    }
+)
 _MAX_SHOWN = 40  # problems listed in one error
 
 
@@ -125,6 +102,7 @@ class ModelConfig:
 
     `layer_types` has one entry a layer; `rope_parameters` one for each layer type that occurs.
     `rope_factors` says that the file carries the rope divisors as a tensor of head_dim / 2.
+    `no_rope_layers` has a 1 for each layer that turns, as in SmolLM3's configs; empty: all do.
     `accepted_unknown` lists keys that the caller chose to load without.
     """
 
@@ -147,6 +125,20 @@ class ModelConfig:
     mlp_bias: bool = False
     query_pre_attn_scalar: float | None = None
     final_logit_softcapping: float | None = None
+    attn_logit_softcapping: float | None = None
+    embedding_multiplier: float = 1.0
+    attention_multiplier: float | None = None
+    residual_multiplier: float = 1.0
+    logits_scaling: float = 1.0
+    logit_scale: float = 1.0
+    use_qk_norm: bool = False
+    no_rope_layers: tuple[int, ...] = ()
+    qk_layernorm: bool = False
+    use_parallel_residual: bool = False
+    num_ln_in_parallel_attn: int = 1
+    do_layer_norm_before: bool = True
+    word_embed_proj_dim: int | None = None
+    rotary_dim: int | None = None
     dtype: str = "float32"
     rope_factors: bool = False
     accepted_unknown: tuple[tuple[str, object], ...] = ()
@@ -155,9 +147,18 @@ class ModelConfig:
         """How many positions layer `layer` sees, itself included; None where it sees all."""
         return self.sliding_window if self.layer_types[layer] == SLIDING else None
 
+    @property
+    def context(self) -> int:
+        """How many tokens a sequence may have: what was trained, and what the rope is right for."""
+        limits = [rope.limit for rope in self.rope_parameters.values() if rope.limit]
+        return min([self.max_position_embeddings, *limits])
+
     def rope(self, layer: int) -> Rope:
         """The rotary parameters of layer `layer`."""
         return self.rope_parameters[self.layer_types[layer]]
+
+
+Derive = Callable[[dict[str, object]], "list[str] | None"]
 
 
 def _nothing_to_derive(values: dict[str, object]) -> None:
@@ -171,8 +172,11 @@ class ConfigSpec:
     `understood`: keys it reads beyond the common ones. `defaults`: its values for absent keys
     (for a key that is not understood: the one value that is neutral). `spellings`: its own names
     for common keys. `accepts`: the values that can be honoured. `derive` fills in what follows from
-    other keys, such as which layers slide. `rope` is False for families without rotary positions,
-    `grouped` for those whose heads share the hidden width and are never grouped.
+    other keys, such as which layers slide, and returns what cannot be honoured. `rope` is False for
+    families without rotary positions, `ropes` says what theirs can be; `partial_rotary`: the share
+    of each head that turns where the config names none (None: whole heads, always). `grouped` is
+    False for those whose heads share the hidden width and are never grouped; `full_width` is True
+    for those whose heads share it and may be grouped.
     """
 
     defaults: Mapping[str, object] = field(default_factory=dict)
@@ -180,14 +184,19 @@ class ConfigSpec:
     neutral: frozenset[str] = frozenset()
     spellings: Mapping[str, str] = field(default_factory=dict)
     accepts: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
-    derive: Callable[[dict[str, object]], None] = _nothing_to_derive
+    derive: Derive = _nothing_to_derive
     rope: bool = True
+    ropes: RopeSpec = field(default_factory=RopeSpec)
+    partial_rotary: float | None = None
     grouped: bool = True
+    full_width: bool = False
 
     @property
     def known(self) -> frozenset[str]:
         """Every key that this family reads, under its standard name."""
-        return _COMMON | self.understood | (frozenset(_ROPE) if self.rope else frozenset())
+        rope = _ROPE if self.rope else ()
+        part = () if self.partial_rotary is None else ("partial_rotary_factor",)
+        return _COMMON | self.understood | {*rope, *part}
 
 
 def read_config(
@@ -207,8 +216,8 @@ def read_config(
     for key, value in unknown.items():
         # Finding a near name takes a while, and nobody reads a thousand.
         near = did_you_mean(key, spec.known) if len(problems) < _MAX_SHOWN else ""
-        near = f"  ({_REASONS[key]})" if key in _REASONS else near
-        problems.append(f"{_key(key)} = {shown(value)}{near}")
+        near = f"  ({REASONS[key]})" if key in REASONS else near
+        problems.append(f"{key_shown(key)} = {shown(value)}{near}")
     for key, default in spec.defaults.items():
         values.setdefault(key, default)
     values = {key: value for key, value in values.items() if value is not None}
@@ -217,15 +226,22 @@ def read_config(
         if values.get(key) not in (None, *offered):
             listed = ", ".join(map(shown, offered))
             problems.append(f"{key} = {shown(values[key])}  (this version runs {listed})")
-    ropes = _ropes(values, spec, problems) if spec.rope else {}
+    ropes: dict[str, Rope] = {}
+    if spec.rope:
+        kinds_known = LAYER_TYPES if "sliding_window" in spec.known else (FULL,)
+        ropes = read_ropes(values, spec.ropes, kinds_known, spec.partial_rotary, problems)
     if problems:
         raise _refusal(where, problems, list(unknown))
-    spec.derive(values)
+    problems += spec.derive(values) or []
     _complete(values, spec, where, problems)
     if problems:
         raise _refusal(where, problems, [])
     kinds = values["layer_types"]
-    values["rope_parameters"] = {kind: ropes[kind] for kind in ropes if kind in kinds}  # type: ignore[operator]
+    used = {kind: ropes[kind] for kind in ropes if kind in kinds}  # type: ignore[operator]
+    check_dims(used, _whole(values["head_dim"]), problems)
+    if problems:
+        raise _refusal(where, problems, [])
+    values["rope_parameters"] = used
     known_fields = {f.name for f in fields(ModelConfig)}
     chosen = {key: value for key, value in values.items() if key in known_fields}
     return ModelConfig(**chosen, accepted_unknown=taken)  # type: ignore[arg-type]
@@ -239,7 +255,7 @@ def _sort_keys(
     unknown: dict[str, object] = {}
     repeats: dict[str, object] = {}
     spellings = {**_SPELLINGS, **spec.spellings}
-    neutral_values = {**_NEUTRAL_VALUES, **spec.defaults}
+    neutral_values = {**NEUTRAL_VALUES, **spec.defaults}
     for key, value in raw.items():
         name = spellings.get(key, key)
         if name in spec.known:
@@ -254,32 +270,21 @@ def _sort_keys(
                 )
         elif key in NEUTRAL or key in spec.neutral or value is None:
             continue
-        elif key in _REPEATS:
+        elif key in REPEATS:
             repeats[key] = value
+        elif key == "auto_map" and not brings_its_own_code(value, raw.get("model_type")):
+            continue
         elif key in neutral_values:
             if value != neutral_values[key]:
                 unknown[key] = value
         elif not _is_nothing(value):
             unknown[key] = value
     for key, value in repeats.items():
-        name = _REPEATS[key]
+        name = REPEATS[key]
         if value != values.get(name, spec.defaults.get(name)) and not _is_nothing(value):
             unknown[key] = value
-    _check_theta(values, problems)
+    check_theta(values, problems)
     return values, unknown
-
-
-def _check_theta(values: Mapping[str, object], problems: list[str]) -> None:
-    """Names a rope base that is given in both spellings, and not the same."""
-    theta, parameters = values.get("rope_theta"), values.get("rope_parameters")
-    if theta is None or not isinstance(parameters, Mapping):
-        return
-    full = parameters.get(FULL)
-    inner = (full if isinstance(full, Mapping) else parameters).get("rope_theta", theta)
-    if inner != theta:
-        problems.append(
-            f"rope_theta = {shown(theta)} contradicts {shown(inner)} in rope_parameters"
-        )
 
 
 def _is_nothing(value: object) -> bool:
@@ -333,8 +338,11 @@ def _complete(values: dict[str, object], spec: ConfigSpec, where: str, problems:
     head_dim = _whole(values.setdefault("head_dim", hidden // heads))
     if heads % groups:
         problems.append(f"{heads} attention heads are not a multiple of {groups} key/value heads")
-    if spec.rope and head_dim % 2:
-        problems.append(f"head_dim {head_dim} is odd; rotary positions turn pairs")
+    if spec.full_width and head_dim * heads != hidden:
+        problems.append(
+            f"{heads} heads of {head_dim}, which in this family together are as wide as "
+            f"hidden_size ({hidden})"
+        )
     if not spec.grouped and (groups != heads or head_dim * heads != hidden):
         problems.append(
             f"{groups} key/value heads of {head_dim}, where this family has as many as attention "
@@ -355,48 +363,9 @@ def _complete(values: dict[str, object], spec: ConfigSpec, where: str, problems:
         problems.append("layer_types has sliding layers, but sliding_window is not set")
 
 
-def _ropes(values: Mapping[str, object], spec: ConfigSpec, problems: list[str]) -> dict[str, Rope]:
-    """The rotary parameters of each layer type that the family may have, from either spelling."""
-    parameters = values.get("rope_parameters") or {}
-    scaling = values.get("rope_scaling") or {}
-    assert isinstance(parameters, Mapping)
-    assert isinstance(scaling, Mapping)
-    if parameters and scaling and parameters != scaling:
-        problems.append("rope_parameters beside rope_scaling: they are one setting")
-    local = values.get("rope_local_base_freq")
-    nested = any(kind in parameters for kind in LAYER_TYPES)
-    if nested:
-        problems += [
-            f"rope_parameters.{_key(key)} = {shown(value)}  (wanted an object for each layer type)"
-            for key, value in parameters.items()
-            if key not in LAYER_TYPES or not isinstance(value, Mapping | None)
-        ]
-    elif parameters and local is not None:
-        problems.append("rope_parameters must be given by layer type, whose bases differ")
-    found: dict[str, Rope] = {}
-    for kind in LAYER_TYPES if "sliding_window" in spec.known else (FULL,):
-        where, chosen = ("rope_parameters", parameters) if parameters else ("rope_scaling", scaling)
-        theta = values.get("rope_theta", 10_000.0)
-        if kind == SLIDING and local is not None:
-            # Families with a base of their own for sliding layers never rescale those.
-            theta, chosen = local, {}
-        if nested:
-            where, chosen = f"rope_parameters.{kind}", parameters.get(kind) or {}
-        if isinstance(chosen, Mapping):
-            faults: list[str] = []
-            found[kind] = read_rope(chosen, theta, where, faults)  # type: ignore[arg-type]
-            problems += [fault for fault in faults if fault not in problems]
-    return found
-
-
 def _whole(value: object) -> int:
     assert isinstance(value, int)
     return value
-
-
-def _key(key: str) -> str:
-    """The key; quoted where it could upset a terminal."""
-    return key if re.fullmatch(r"[\w.-]{1,80}", key, re.ASCII) else shown(key)
 
 
 def _refusal(where: str, problems: list[str], unknown: list[str]) -> ConfigError:
@@ -407,6 +376,6 @@ def _refusal(where: str, problems: list[str], unknown: list[str]) -> ConfigError
         details.append(f"… and {len(problems) - _MAX_SHOWN} more")
     advice = "Ignoring a setting could change the answer, so loading stops here."
     if unknown and len(problems) <= _MAX_SHOWN:
-        flags = " ".join(f"--accept-unknown {_key(key)}" for key in unknown)
+        flags = " ".join(f"--accept-unknown {key_shown(key)}" for key in unknown)
         advice += f"\n  {flags}   loads without it and says so in the account"
     return ConfigError(f"{where}: {settings} that this version {what}", *details, advice=advice)

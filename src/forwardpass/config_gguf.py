@@ -8,9 +8,11 @@ Key names: the GGUF specification (ggml/docs/gguf.md) and gguf-py/gguf/constants
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from forwardpass.architectures.family import Family, GgufNames
+from forwardpass.config_gguf_rope import PREFIX, rope_scaling
 from forwardpass.errors import ConfigError
 from forwardpass.rope import shown
 
@@ -37,14 +39,10 @@ _REQUIRED = (
     "num_attention_heads",
     "norm_eps",
 )
-_SCALING = {
-    "rope.scaling.type": "rope_type",
-    "rope.scaling.factor": "factor",
-    "rope.scaling.original_context_length": "original_max_position_embeddings",
-}
 # Neither changes a logit: what a LoRA training or a fine-tune recorded about itself.
 _NEUTRAL = frozenset({"rope.scaling.finetuned"})
 _TOLD_BY_TENSORS = {"attention_bias": "blk.0.attn_q.bias", "mlp_bias": "blk.0.ffn_up.bias"}
+_TURNED = "rope.dimension_count"
 _NO_EXPERTS = ("expert_count", "expert_used_count")  # written as 0 by some converters
 
 
@@ -61,25 +59,34 @@ def config_from_gguf(
     """
     names = family.gguf
     assert names is not None
-    config, scaling = _translate(metadata, names, where)
+    config, scaling = _translate(
+        metadata, names, shapes, family.spec.partial_rotary is not None, where
+    )
     config["model_type"] = family.model_type
     config["tie_word_embeddings"] = "output.weight" not in shapes
     for key, tensor in _TOLD_BY_TENSORS.items():
         if key in family.spec.understood:
             config[key] = tensor in shapes
+    config |= names.told_by_tensors(shapes)
     if family.spec.rope:
         config.setdefault("rope_theta", 10_000.0)
+    if family.spec.partial_rotary is not None:
+        config["partial_rotary_factor"] = _turned_part(config, where)
     _take_vocabulary(config, shapes, where)
-    # A factor without a type is a linear one; with the type `none` it means nothing.
-    if scaling and scaling.setdefault("rope_type", "linear") != "none":
+    if scaling is not None:
         config["rope_scaling"] = scaling
     names.finish(config)
     return {**config, **names.fixed}
 
 
 def _translate(
-    metadata: Mapping[str, object], names: GgufNames, where: str
-) -> tuple[dict[str, object], dict[str, object]]:
+    metadata: Mapping[str, object],
+    names: GgufNames,
+    shapes: Mapping[str, Sequence[int]],
+    partial: bool,
+    where: str,
+) -> tuple[dict[str, object], dict[str, object] | None]:
+    """The config's keys, and its `rope_scaling` where there is one."""
     prefix = f"{names.architecture}."
     keys = {**_KEYS, **names.keys}
     config: dict[str, object] = {}
@@ -91,9 +98,13 @@ def _translate(
         key = full.removeprefix(prefix)
         if key in keys:
             config[keys[key]] = _one_for_all_layers(full, value, where)
-        elif key in _SCALING:
-            scaling[_SCALING[key]] = value
-        elif key in ("attention.value_length", "rope.dimension_count"):
+        elif key in names.by_layer:
+            config[names.by_layer[key]] = value
+        elif key.startswith(PREFIX) and key not in _NEUTRAL | names.neutral:
+            scaling[key.removeprefix(PREFIX)] = value
+        elif key == _TURNED and partial:
+            config[_TURNED] = value
+        elif key in ("attention.value_length", _TURNED):
             checks[full] = value
         elif key not in _NEUTRAL | names.neutral and not (key in _NO_EXPERTS and value == 0):
             config[full] = value
@@ -101,7 +112,21 @@ def _translate(
     if missing := [key_of[name] for name in _REQUIRED if name not in config]:
         raise ConfigError(f"{where}: without metadata that it needs", *missing)
     _take_head_sizes(config, checks, where)
-    return config, scaling
+    found, left = rope_scaling(scaling, shapes)
+    config |= {f"{prefix}{PREFIX}{key}": value for key, value in left.items()}
+    return config, found
+
+
+def _turned_part(config: dict[str, object], where: str) -> float:
+    """The share of a head that turns, so that times the head it is rope.dimension_count again."""
+    head = config.get("head_dim")
+    dims = config.pop(_TURNED, head)
+    if not isinstance(head, int):
+        return 1.0  # heads that are no number are refused with the other keys
+    if not isinstance(dims, int) or not 0 < dims <= head:
+        raise ConfigError(f"{where}: rope turns {shown(dims)} elements of a head of {head}")
+    share = dims / head
+    return share if int(head * share) == dims else math.nextafter(share, 1.0)
 
 
 def _one_for_all_layers(key: str, value: object, where: str) -> object:

@@ -15,12 +15,17 @@ from forwardpass.architectures import gguf_family
 from forwardpass.architectures.family import Family
 from forwardpass.config import ModelConfig, read_config
 from forwardpass.config_gguf import config_from_gguf
+from forwardpass.config_gguf_rope import SHORT_FACTORS
 from forwardpass.errors import ConfigError, FormatError
+from forwardpass.formats.packed import Scheme, unpacked
+from forwardpass.formats.quantization import take_quantization
 from forwardpass.formats.strict_json import parse_object
 from forwardpass.formats.tensors import TensorFile
 from forwardpass.graph.graph import Graph
+from forwardpass.text_part import text_part, within
 from forwardpass.weights import Tie, Weights, place, tie_of
 
+ROPE_FACTORS = frozenset({"rope_freqs.weight", SHORT_FACTORS})
 _MAX_CONFIG_BYTES = 16 * 2**20
 
 
@@ -29,7 +34,8 @@ class Description:
     """A model as its headers describe it.
 
     `file` and `weights` are None for a shape or a lone config. `tie` says how embedding and head
-    are stored (None without a file).
+    are stored (None without a file). `quantization` is what the config says of it; `file` then has
+    the tables that it makes of several stored tensors.
     """
 
     label: str
@@ -39,6 +45,7 @@ class Description:
     file: TensorFile | None = None
     weights: Weights | None = None
     tie: Tie | None = None
+    quantization: str | None = None
 
     @property
     def unique_parameters(self) -> int:
@@ -60,9 +67,13 @@ def describe_config(
     accept_unknown: Iterable[str] = (),
 ) -> Description:
     """The description of a config alone."""
-    family = family_of(_model_type(raw, where), where)
+    raw, outer, where = text_part(raw, where)
+    family = within(family_of(_model_type(raw, where), where), outer)
+    raw, scheme, taken = take_quantization(raw, where, accept_unknown)
     config = read_config(raw, family.spec, where, accept_unknown)
-    return Description(label, family, config, family.build(config))
+    config = replace(config, accepted_unknown=(*config.accepted_unknown, *taken))
+    quantization = scheme.packing.label if scheme else None
+    return Description(label, family, config, family.build(config), quantization=quantization)
 
 
 def describe_file(
@@ -78,12 +89,14 @@ def describe_file(
     `compare_tied` reads the tables of embedding and head where both are stored, to see whether they
     are one; without it the config is believed.
     """
+    scheme: Scheme | None = None
+    taken: tuple[tuple[str, object], ...] = ()
     if file.format == "gguf":
         where = file.name
         architecture = file.metadata.get("general.architecture")
         if not isinstance(architecture, str):
             raise FormatError(f"{where}: general.architecture is missing")
-        family = gguf_family(architecture, where)
+        family = gguf_family(architecture, where, file.metadata)
         shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
         raw = config_from_gguf(file.metadata, shapes, family, where)
     elif raw is None:
@@ -92,14 +105,20 @@ def describe_file(
             advice="put its config.json beside it and name the folder",
         )
     else:
-        family = family_of(_model_type(raw, where), where)
+        raw, outer, where = text_part(raw, where)
+        family = within(family_of(_model_type(raw, where), where), outer)
+        raw, scheme, taken = take_quantization(raw, where, accept_unknown)
+        file = unpacked(file, scheme)
     config = read_config(raw, family.spec, where, accept_unknown)
-    scaled = file.format == "gguf" and "rope_freqs.weight" in file.tensors
+    config = replace(config, accepted_unknown=(*config.accepted_unknown, *taken))
+    scaled = file.format == "gguf" and not ROPE_FACTORS.isdisjoint(file.tensors)
     config = replace(config, rope_factors=scaled)
     tie = tie_of(family, config, file, compare_tied)
     config = replace(config, tie_word_embeddings=_tied(config, tie))
     graph = family.build(config)
-    return Description(label, family, config, graph, file, place(graph, family, file), tie)
+    weights = place(graph, family, file)
+    quantization = scheme.packing.label if scheme else None
+    return Description(label, family, config, graph, file, weights, tie, quantization)
 
 
 def read_json_object(path: Path) -> dict[str, object]:

@@ -3,7 +3,8 @@
 A plain type is a block of one element. The sizes of the GGUF types follow from the layout of
 the ggml structs (ggml/src/ggml-common.h of llama.cpp); the tests hold them to an outside table.
 Being listed here means that a type can be counted; which types can also be decoded is the
-business of `formats/blocks.py`.
+business of `formats/blocks.py`. `PACKED_TYPES` names what quantized safetensors checkpoints store
+in several tensors (`formats/packings.py`).
 """
 
 from __future__ import annotations
@@ -106,3 +107,20 @@ _GGML_NUMBERS = {
     **dict(enumerate(("nvfp4", "q1_0"), 40)),
 }
 GGML_TYPES = {number: DTYPES[name] for number, name in _GGML_NUMBERS.items()}
+
+
+def _grouped(name: str, bits: int, group: int, columns: int, beside: int) -> DType:
+    """`columns` columns of `group` elements of `bits` bits, and `beside` bytes that they share."""
+    elements = columns * group
+    return DType(f"{name}{bits}_g{group}", elements, elements * bits // 8 + beside)
+
+
+PACKING_GROUPS = (32, 64, 128)
+_MLX = (_grouped("mlx", bits, g, 1, 2 * 2) for bits in (4, 8) for g in PACKING_GROUPS)
+# Eight columns share a word of zeros.
+_COLUMNS = (_grouped(n, 4, g, 8, 8 * 2 + 4) for n in ("awq", "gptq") for g in PACKING_GROUPS)
+_SCALED = (DType(f"{name}_scaled", 1, 1) for name in ("f8_e4m3", "f8_e5m2"))
+
+# Elements and bytes are those of a group with scales of 16 bits. What a whole row, column or
+# tensor shares (the scales of gptq4 and of scaled F8) is left out.
+PACKED_TYPES = {dtype.name: dtype for dtype in (*_MLX, *_COLUMNS, DType("gptq4", 2, 1), *_SCALED)}

@@ -36,6 +36,7 @@ def load(
     threads: int | None = None,
     context: int | None = None,
     template: FilePath | None = None,
+    pre: str | None = None,
     accept_unknown: Sequence[str] = (),
     progress: hub.Progress | None = None,
 ) -> Model:
@@ -43,8 +44,9 @@ def load(
 
     `backend`: `reference`. `threads`: of matrix products (all cores unless given). `context`: the
     most tokens of prompt and answer (the model's own unless given). `template`: a file with a chat
-    template in the model's place. `accept_unknown`: config keys to load without. The environment
-    names catalogue and cache (`FORWARDPASS_CATALOGUE`, `FORWARDPASS_HOME`).
+    template in the model's place. `pre`: the rule by which a GGUF vocabulary cuts text, in the place
+    of the file's. `accept_unknown`: config keys to load without. The environment names catalogue
+    and cache (`FORWARDPASS_CATALOGUE`, `FORWARDPASS_HOME`).
 
     Raises RequestError for what was asked wrongly, and the other errors of `forwardpass.errors`
     for files that cannot be fetched, read or honored.
@@ -56,7 +58,7 @@ def load(
         accept_unknown=accept_unknown,
         progress=progress,
     )
-    return ready(opened, context=context, template=template)
+    return ready(opened, context=context, template=template, pre=pre)
 
 
 def open_to_run(
@@ -81,13 +83,19 @@ def open_to_run(
     )
 
 
-def ready(opened: Opened, *, context: int | None = None, template: FilePath | None = None) -> Model:
+def ready(
+    opened: Opened,
+    *,
+    context: int | None = None,
+    template: FilePath | None = None,
+    pre: str | None = None,
+) -> Model:
     """The second half of `load`: tokenizer, template, and weights in float32.
 
     The model owns the files from now on; on an error they are closed.
     """
     try:
-        return _ready(opened, context, template)
+        return _ready(opened, context, template, pre)
     except BaseException:
         opened.close()
         raise
@@ -97,6 +105,7 @@ def load_text(
     reference: FilePath,
     *,
     template: FilePath | None = None,
+    pre: str | None = None,
     accept_unknown: Sequence[str] = (),
     progress: hub.Progress | None = None,
 ) -> tuple[Tokenizer, Chat | None]:
@@ -105,10 +114,12 @@ def load_text(
     with open_model(
         reference_text(reference), settings, accept_unknown=accept_unknown, progress=progress
     ) as opened:
-        return _text(opened, _generation_config(opened), template)
+        return _text(opened, _generation_config(opened), template, pre)
 
 
-def _ready(opened: Opened, context: int | None, template: FilePath | None) -> Model:
+def _ready(
+    opened: Opened, context: int | None, template: FilePath | None, pre: str | None
+) -> Model:
     from forwardpass.backends.reference import Reference
     from forwardpass.engine.runner import Runner
     from forwardpass.model import Model, whole_number
@@ -116,10 +127,10 @@ def _ready(opened: Opened, context: int | None, template: FilePath | None) -> Mo
     description = opened.description
     if description is None or description.weights is None:
         raise _not_to_be_run(opened)
-    most = description.config.max_position_embeddings
+    most = description.config.context
     tokens = most if context is None else whole_number("context", context, most)
     defaults = _generation_config(opened)
-    tokenizer, chat = _text(opened, defaults, template)
+    tokenizer, chat = _text(opened, defaults, template, pre)
     _check_vocabulary(opened.label, tokenizer, description)
     elements = description.unique_parameters
     require_memory(4 * elements, f"{opened.label}: {elements:,} weights in float32")
@@ -145,13 +156,20 @@ def _check_vocabulary(label: str, tokenizer: Tokenizer, description: Description
 
 
 def _text(
-    opened: Opened, defaults: Mapping[str, object] | None, template: FilePath | None
+    opened: Opened,
+    defaults: Mapping[str, object] | None,
+    template: FilePath | None,
+    pre: str | None,
 ) -> tuple[Tokenizer, Chat | None]:
     if opened.file is not None and opened.file.format == "gguf":
         metadata = opened.file.metadata
-        tokenizer = from_gguf(metadata, name=opened.label)
+        tokenizer = from_gguf(metadata, name=opened.label, pre=pre)
         templates = Templates.from_gguf(metadata)
     elif opened.description and opened.files is not None and opened.files.kind == "folder":
+        if pre is not None:
+            raise RequestError(
+                f"--pre {pre}: {opened.label} is a folder, whose tokenizer.json says it all"
+            )
         folder = opened.files.path
         rows = opened.description.config.vocab_size
         tokenizer = from_folder(folder, eos_ids=_eos_ids(defaults, folder, rows))

@@ -27,6 +27,11 @@ def available_memory(root: Path = _ROOT) -> int | None:
     return min(found) if found else None
 
 
+def total_memory(root: Path = _ROOT) -> int | None:
+    """Bytes of memory that the machine has, or None where nobody says."""
+    return next(_meminfo(root, "MemTotal"), None)
+
+
 def require_memory(wanted: int, what: str) -> None:
     """Raises WeightsError where `wanted` bytes are more than there is, naming both."""
     there = available_memory()
@@ -38,10 +43,10 @@ def require_memory(wanted: int, what: str) -> None:
         )
 
 
-def _meminfo(root: Path) -> Iterator[int]:
+def _meminfo(root: Path, wanted: str = "MemAvailable") -> Iterator[int]:
     for line in _lines(root / "proc/meminfo"):
         name, _, rest = line.partition(":")
-        if name == "MemAvailable":
+        if name == wanted:
             yield 1024 * int(rest.split()[0])
 
 

@@ -194,21 +194,19 @@ def _remote(reference: str, settings: hub.Settings, accept: Sequence[str]) -> Op
 
 def _tensors(reference: str, by_path: Mapping[str, ByteSource]) -> TensorFile:
     """The tensors of a model on the hub, from the headers of its files."""
-    if len(by_path) == 1:
-        (only,) = by_path.values()
-        return read_gguf(only)
+    if ggufs := [path for path in by_path if path.lower().endswith(".gguf")]:
+        parts = {path.rpartition("/")[2]: by_path[path] for path in ggufs}
+        return read_gguf(by_path[ggufs[0]], parts.__getitem__, lambda: _sizes(parts))
     weights = [path for path in by_path if path.endswith(".safetensors")]
     if _INDEX in by_path and "model.safetensors" not in by_path:
-        return read_sharded(by_path[_INDEX], lambda shard: _shard(by_path, shard))
+        return read_sharded(by_path[_INDEX], by_path.__getitem__, _sizes(by_path))
     if len(weights) != 1:
         raise FormatError(f"{reference}: {len(weights)} safetensors files and no {_INDEX}")
     return read_safetensors(by_path[weights[0]])
 
 
-def _shard(by_path: Mapping[str, ByteSource], shard: str) -> ByteSource:
-    if shard not in by_path:
-        raise FormatError(f"{_INDEX} names {shard}, which the repository does not hold")
-    return by_path[shard]
+def _sizes(files: Mapping[str, ByteSource]) -> dict[str, int]:
+    return {name: source.size for name, source in files.items()}
 
 
 def _whole(source: ByteSource) -> bytes:

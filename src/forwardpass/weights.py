@@ -8,7 +8,7 @@ different); which one it is, is found out here and reported.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING
 from forwardpass.architectures.family import Family, Transform
 from forwardpass.config import ModelConfig
 from forwardpass.errors import WeightsError
-from forwardpass.formats.source import quoted
-from forwardpass.formats.tensors import StoredTensor, TensorFile
+from forwardpass.formats.packed import PackedTensor
+from forwardpass.formats.packings import Gptq
+from forwardpass.formats.source import MappedFile, quoted
+from forwardpass.formats.stacked import stacked
+from forwardpass.formats.tensors import StoredTensor, Tensor, TensorFile
 from forwardpass.graph.graph import Graph, Weight
 
 if TYPE_CHECKING:
@@ -39,17 +42,21 @@ class Placed:
     """A weight of the graph, where it is stored, and what turns the stored one into it."""
 
     weight: Weight
-    stored: StoredTensor
+    stored: Tensor
     transform: Transform
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Every weight of a graph by name, and the stored tensors that no op reads."""
+    """Every weight of a graph by name, and the stored tensors that no op reads.
+
+    `not_run`: those of parts of the model that are not run, such as a tower that sees images.
+    """
 
     placed: Mapping[str, Placed]
-    buffers: tuple[StoredTensor, ...]
+    buffers: tuple[Tensor, ...]
     config: ModelConfig
+    not_run: tuple[Tensor, ...] = ()
 
     def numpy(self, name: str) -> F32:
         """The weight as float32 in the graph's shape; contiguous."""
@@ -63,6 +70,8 @@ class Weights:
             return array + np.float32(1)
         if found.transform is Transform.AS_STORED:
             return np.ascontiguousarray(array)
+        if found.transform is Transform.SPLIT_GROUPS:
+            return _split(array, self.config)
         heads = self.config.num_attention_heads
         if found.transform is Transform.UNPAIR_KEY:
             heads = self.config.num_key_value_heads
@@ -96,7 +105,7 @@ def place(graph: Graph, family: Family, file: TensorFile) -> Weights:
 
     Raises WeightsError that names all missing, misshapen and left-over tensors.
     """
-    names = _stored_names(family, file)
+    names = _stored_names(family, file, graph.weights)
     placed: dict[str, Placed] = {}
     problems: list[str] = []
     for weight in graph.weights.values():
@@ -111,11 +120,15 @@ def place(graph: Graph, family: Family, file: TensorFile) -> Weights:
                 f"{_shown(stored)} is {_by(stored.shape)}, the config asks for {_by(wanted)}"
             )
         placed[weight.name] = Placed(weight, stored, transform)
-    buffers: list[StoredTensor] = []
+    buffers: list[Tensor] = []
+    not_run: list[Tensor] = []
     for name, stored in names.items():
         tied_again = name == "lm_head.weight" and graph.config.tie_word_embeddings
-        if tied_again or any(re.fullmatch(pattern, name) for pattern in family.buffers):
+        named = any(re.fullmatch(pattern, name) for pattern in family.buffers)
+        if tied_again or named or _is_idle_bias(name, stored, placed):
             buffers.append(stored)
+        elif any(re.fullmatch(pattern, name) for pattern in family.not_run):
+            not_run.append(stored)
         else:
             problems.append(f"left over: {_shown(stored)} {_by(stored.shape)}")
     if problems:
@@ -126,19 +139,52 @@ def place(graph: Graph, family: Family, file: TensorFile) -> Weights:
             *more,
             advice="A tensor not understood could change the answer, so loading stops here.",
         )
-    return Weights(placed, tuple(buffers), graph.config)
+    return Weights(placed, tuple(buffers), graph.config, tuple(not_run))
 
 
-def _stored_names(family: Family, file: TensorFile) -> dict[str, StoredTensor]:
-    """The file's tensors under the graph's names; those without one keep their own."""
+def _is_idle_bias(name: str, stored: Tensor, placed: Mapping[str, Placed]) -> bool:
+    """Whether it is the bias of zeros that GPTQ's writers give to tables that have none.
+
+    Its values are looked at where they are on this machine; a header alone is believed.
+    """
+    stem = name.removesuffix(".bias")
+    table = placed[f"{stem}.weight"].stored if f"{stem}.weight" in placed else None
+    if stem == name or not isinstance(table, PackedTensor) or not isinstance(table.packing, Gptq):
+        return False
+    remote = not isinstance(stored, StoredTensor) or not isinstance(stored.source, MappedFile)
+    return stored.shape == table.shape[:1] and (remote or not stored.numpy().any())
+
+
+def _split(array: F32, config: ModelConfig) -> F32:
+    """Rows by key/value head (its queries, its key, its value) as all queries, keys, values."""
+    import numpy as np
+
+    groups, share = config.num_key_value_heads, config.num_attention_heads
+    share //= groups
+    rows = array.reshape(groups, share + 2, config.head_dim, *array.shape[1:])
+    parts = (rows[:, :share], rows[:, share], rows[:, share + 1])
+    return np.concatenate([part.reshape(-1, *array.shape[1:]) for part in parts])
+
+
+def _stored_names(
+    family: Family, file: TensorFile, wanted: Collection[str] = ()
+) -> dict[str, Tensor]:
+    """The file's tensors under the graph's names; those without one keep their own.
+
+    Where a stored name stands for several, the graph has the one of them that is `wanted`.
+    """
     ours: dict[str, str] = {}
     if file.format == "gguf" and family.gguf is not None:
-        ours = {theirs: name for name, (theirs, _) in family.gguf.tensors.items()}
-    found: dict[str, StoredTensor] = {}
+        present = {_pattern(name)[0] for name in wanted}
+        for name, (theirs, _) in family.gguf.tensors.items():
+            if theirs not in ours or name in present:
+                ours[theirs] = name
+    found: dict[str, Tensor] = {}
     for name, stored in file.tensors.items():
         pattern, layer = _pattern(name)
         if file.format != "gguf":
             graph_name = _without_prefix(name, family)
+            graph_name = family.renamed.get(graph_name, graph_name)
         elif pattern in ours:
             graph_name = ours[pattern].replace("{i}", layer)
         else:
@@ -149,10 +195,14 @@ def _stored_names(family: Family, file: TensorFile) -> dict[str, StoredTensor]:
                 "tensor"
             )
         found[graph_name] = stored
-    return found
+    return found if file.format == "gguf" else stacked(found, family.stacks)
 
 
 def _without_prefix(name: str, family: Family) -> str:
+    for place, instead in family.places.items():
+        if name.startswith(place):
+            name = instead + name.removeprefix(place)
+            break
     for prefix in family.prefixes:
         if name.startswith(prefix):
             return name.removeprefix(prefix)
@@ -178,7 +228,7 @@ def _transform(name: str, family: Family, file_format: str) -> Transform:
     return Transform.AS_STORED
 
 
-def _shown(stored: StoredTensor) -> str:
+def _shown(stored: Tensor) -> str:
     """The tensor's name; quoted where it could upset a terminal."""
     plain = re.fullmatch(r"[\w./-]{1,120}", stored.name, re.ASCII)
     return stored.name if plain else quoted(stored.name)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from backends.tiny import CONFIGS, RandomWeights, random_tokens, random_weight, tiny_graph
+from backends.tiny_llama import TINY_LLAMA
 from config.gguf_metadata import METADATA
 from formats.gguf_writer import TensorData as GgufTensor
 from formats.gguf_writer import write_gguf
@@ -16,6 +17,7 @@ from formats.safetensors_writer import TensorData, write_safetensors
 from forwardpass.architectures import family as family_of
 from forwardpass.architectures.family import Transform
 from forwardpass.backends.reference import Reference
+from forwardpass.config import ModelConfig
 from forwardpass.describe import Description, describe_file
 from forwardpass.errors import ConfigError, WeightsError
 from forwardpass.formats import open_tensors
@@ -23,7 +25,12 @@ from forwardpass.graph.references import F32
 from forwardpass.weights import Tie
 
 Arrays = dict[str, F32]
-FAMILIES = ("gpt2", "llama", "llama-scaled", "qwen2", "qwen3", "gemma3")
+FAMILIES = (
+    *("gpt2", "llama", "llama-scaled", "qwen2", "qwen3", "gemma3"),
+    *("stablelm", "starcoder2", "gpt_neox", "gptj", "phi", "falcon", "falcon-grouped"),
+    *("bloom", "opt", "opt-after"),
+    *TINY_LLAMA,
+)
 every_family = pytest.mark.parametrize("name", FAMILIES)
 
 
@@ -39,8 +46,27 @@ def checkpoint(name: str) -> Arrays:
                 array = np.ascontiguousarray(array.T)
             if weight.name.endswith(end) and transform is Transform.ADD_ONE:
                 array = array - np.float32(1)
+            if weight.name.endswith(end) and transform is Transform.SPLIT_GROUPS:
+                array = by_group(array, graph.config)
         found[weight.name] = array
     return found
+
+
+def by_group(rows: F32, config: ModelConfig) -> F32:
+    """All queries, keys, values as those of each key/value head."""
+    h, g, e = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+    queries, keys, values = np.split(rows, [h * e, (h + g) * e])
+    share = h // g * e
+    parts = [
+        part
+        for i in range(g)
+        for part in (
+            queries[i * share : (i + 1) * share],
+            keys[i * e : (i + 1) * e],
+            values[i * e : (i + 1) * e],
+        )
+    ]
+    return np.concatenate(parts)
 
 
 def described(
@@ -145,6 +171,50 @@ def test_gpt2_s_prefix_and_mask_buffers_are_those_of_published_files(tmp_path: P
     assert found.weights is not None
     assert len(found.weights.buffers) == 4
     assert found.stored_parameters == found.unique_parameters + 2 * 65
+
+
+def test_head_norms_stored_one_by_one_are_the_rows_of_one_table(tmp_path: Path) -> None:
+    arrays = checkpoint("stablelm-parallel")
+    for name in [name for name in arrays if "k_layernorm" in name or "q_layernorm" in name]:
+        for row, gain in enumerate(arrays.pop(name)):
+            arrays[f"{name.removesuffix('.weight')}.norms.{row}.weight"] = gain
+    found = described(tmp_path, "stablelm-parallel", arrays)
+    assert found.weights is not None
+    for weight in found.graph.weights.values():
+        np.testing.assert_array_equal(found.weights.numpy(weight.name), random_weight(weight))
+        assert found.weights.stored_bytes(weight) == 4 * weight.elements
+    one = "model.layers.0.self_attn.q_layernorm.norms.2.weight"
+    rest = {name: array for name, array in arrays.items() if name != one}
+    details = refusal(tmp_path, "stablelm-parallel", rest).details
+    assert "missing: model.layers.0.self_attn.q_layernorm.weight 4 × 6" in details
+    assert f"left over: {one.replace('norms.2', 'norms.3')} 6" in details
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix", "buffers"),
+    [
+        ("gpt_neox", "gpt_neox.", ("layers.1.attention.bias", "layers.0.attention.masked_bias")),
+        ("gpt_neox", "", ("layers.0.attention.rotary_emb.inv_freq",)),
+        ("gptj", "transformer.", ("h.0.attn.bias", "h.1.attn.masked_bias")),
+        ("falcon", "transformer.", ("h.0.self_attention.rotary_emb.inv_freq",)),
+        ("bloom", "transformer.", ()),
+        ("opt", "model.decoder.", ()),
+        ("opt", "decoder.", ()),
+    ],
+)
+def test_prefixes_and_buffers_are_those_of_published_files(
+    tmp_path: Path, name: str, prefix: str, buffers: tuple[str, ...]
+) -> None:
+    arrays = {
+        key if key.startswith("lm_head.") else prefix + key: array
+        for key, array in checkpoint(name).items()
+    }
+    arrays |= {prefix + buffer: np.ones((2, 2), np.float32) for buffer in buffers}
+    if name == "gpt_neox":
+        arrays["embed_out.weight"] = arrays.pop("lm_head.weight")
+    found = described(tmp_path, name, arrays)
+    assert found.weights is not None
+    assert len(found.weights.buffers) == len(buffers)
 
 
 def test_rotary_buffers_of_older_checkpoints_are_no_weights(tmp_path: Path) -> None:

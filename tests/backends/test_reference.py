@@ -252,3 +252,12 @@ def test_loading_decodes_every_weight_once(family: str) -> None:
     counted.load()
     counted.run(counted.new_cache(), [1, 2])
     assert sorted(asked) == sorted(model.graph.weights)
+
+
+@pytest.mark.parametrize("generated", [False, True])
+def test_a_rope_that_changes_with_the_length_ends_where_it_would(generated: bool) -> None:
+    model, tokens = tiny_model("phi3"), random_tokens(256)
+    cache = model.new_cache()
+    model.run(cache, tokens)
+    with pytest.raises(ContextError, match="257 tokens, the model's longrope rope holds for 256"):
+        model.run(cache, [1], generated=generated)

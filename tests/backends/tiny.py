@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from backends.tiny_gpt import TINY_GPT
+from backends.tiny_llama import TINY_LLAMA
 from forwardpass.backends.reference import Cache, Reference
 from forwardpass.describe import describe_config
 from forwardpass.graph.graph import Graph, Weight
@@ -65,6 +67,8 @@ CONFIGS: dict[str, dict[str, object]] = {
         "query_pre_attn_scalar": 12,
         "final_logit_softcapping": 20.0,
     },
+    **TINY_LLAMA,
+    **TINY_GPT,
 }
 
 

@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 
 from backends.tiny import CONFIGS
-from forwardpass.architectures import family
-from forwardpass.config import MAX_LAYERS, NEUTRAL, ConfigSpec, ModelConfig, read_config
+from backends.tiny_llama import TINY_LLAMA
+from forwardpass.architectures import family, model_types
+from forwardpass.config import MAX_LAYERS, ConfigSpec, ModelConfig, read_config
+from forwardpass.config_keys import NEUTRAL
 from forwardpass.describe import describe_config, read_json_object
 from forwardpass.errors import ConfigError, FormatError
 from forwardpass.rope import FULL, SLIDING, Rope
 from forwardpass.shapes import SHAPES
 
 Raw = dict[str, object]
-FAMILIES = ("gpt2", "llama", "qwen2", "qwen3", "gemma3")
+FAMILIES = ("gpt2", "llama", "qwen2", "qwen3", "gemma3", *TINY_LLAMA)
 every_family = pytest.mark.parametrize("name", FAMILIES)
 
 
@@ -43,16 +45,16 @@ def test_every_bundled_shape_is_understood(name: str) -> None:
 
 
 def test_unknown_keys_are_all_named_at_once_with_the_nearest_and_the_way_out() -> None:
-    error = refusal("llama", tie_embeddings=True, rope_thta=1.0, quantization_config={"bits": 4})
+    error = refusal("llama", tie_embeddings=True, rope_thta=1.0, compression_config={"bits": 4})
     assert error.fact == "config.json: 3 settings that this version does not understand"
     assert error.details == (
         "tie_embeddings = true  (did you mean tie_word_embeddings?)",
         "rope_thta = 1.0  (did you mean rope_theta?)",
-        'quantization_config = {"bits": 4}',
+        'compression_config = {"bits": 4}',
     )
     assert error.advice is not None
     assert error.advice.startswith("Ignoring a setting could change the answer")
-    for key in ("tie_embeddings", "rope_thta", "quantization_config"):
+    for key in ("tie_embeddings", "rope_thta", "compression_config"):
         assert f"--accept-unknown {key}" in error.advice
 
 
@@ -63,7 +65,8 @@ def test_unknown_keys_and_wrong_values_stand_in_one_error() -> None:
     assert error.fact == "config.json: 3 settings that this version cannot honour"
     text = str(error)
     assert (
-        'rope_scaling.rope_type = "longrope"  (this version runs default, linear, llama3)' in text
+        'rope_scaling.rope_type = "longrope"  '
+        "(this version runs default, linear, dynamic, yarn, llama3)" in text
     )
     assert 'vocab_size = "many"  (wanted a whole number from 1 to' in text
     assert "--accept-unknown tie_embeddings " in text
@@ -281,7 +284,7 @@ assert isinstance(LLAMA3, dict)
 @pytest.mark.parametrize(
     ("name", "changes", "reason"),
     [
-        ("llama", {"rope_scaling": {"type": "yarn", "factor": 2.0}}, '"yarn"'),
+        ("llama", {"rope_scaling": {"type": "longrope", "factor": 2.0}}, '"longrope"'),
         ("llama", {"rope_scaling": {"rope_type": 3}}, "rope_type = 3"),
         ("llama", {"rope_scaling": {"rope_type": "linear"}}, "has no factor"),
         ("llama", {"rope_scaling": {**LINEAR, "factor": None}}, "has no factor"),
@@ -299,7 +302,7 @@ assert isinstance(LLAMA3, dict)
         ("qwen2", {"rope_parameters": {FULL: {}, "slidng": {}}}, "for each layer type"),
         ("gemma3", {"rope_parameters": {FULL: 3}}, "for each layer type"),
         ("gemma3", {"rope_parameters": {"rope_theta": 5.0}}, "by layer type"),
-        ("gemma3", {"rope_parameters": {SLIDING: {"rope_type": "yarn"}}}, f"{SLIDING}.rope_type"),
+        ("gemma3", {"rope_parameters": {SLIDING: {"rope_type": "su"}}}, f"{SLIDING}.rope_type"),
     ],
 )
 def test_a_rope_that_cannot_be_honoured_is_refused_with_its_reason(
@@ -388,7 +391,7 @@ def test_what_is_shown_of_a_config_is_cut_and_safe_to_print() -> None:
 def test_an_architecture_that_is_not_built_is_refused_by_name(model_type: str) -> None:
     with pytest.raises(ConfigError, match="is not an architecture of this version") as caught:
         describe_config("test", {"model_type": model_type})
-    assert "gemma3_text, gpt2, llama, qwen2, qwen3" in str(caught.value)
+    assert f"it knows {', '.join(model_types())}" in str(caught.value)
 
 
 def test_the_name_of_an_architecture_is_cut_and_safe_to_print() -> None:

@@ -27,7 +27,7 @@ def config(
     for key in without:
         del metadata[f"{architecture}.{key}"]
     metadata |= {f"{architecture}.{key}": value for key, value in (changes or {}).items()}
-    found = gguf_family(architecture, "tiny.gguf")
+    found = gguf_family(architecture, "tiny.gguf", metadata)
     raw = config_from_gguf(
         metadata, {**SHAPES_OF[architecture], **(shapes or {})}, found, "tiny.gguf"
     )
@@ -68,8 +68,9 @@ def test_a_key_that_a_reader_needs_is_missed_and_never_filled_in(
     architecture: str, key: str
 ) -> None:
     if key == "norm":
-        kind = "layer_norm_epsilon" if architecture == "gpt2" else "layer_norm_rms_epsilon"
-        key = f"attention.{kind}"
+        kinds = ("layer_norm_epsilon", "layer_norm_rms_epsilon")
+        keys = (f"attention.{kind}" for kind in kinds)
+        key = next(key for key in keys if f"{architecture}.{key}" in METADATA[architecture])
     with pytest.raises(ConfigError, match="without metadata that it needs") as caught:
         config(architecture, without=(key,))
     assert caught.value.details == (f"{architecture}.{key}",)
@@ -120,11 +121,10 @@ def test_a_scaling_stands_beside_stored_divisors() -> None:
 @pytest.mark.parametrize(
     ("architecture", "changes", "reason"),
     [
-        ("llama", {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}, '"yarn"'),
+        ("llama", {"rope.scaling.type": "dynamic", "rope.scaling.factor": 4.0}, '"dynamic"'),
         ("llama", {"rope.scale_linear": 4.0}, "llama.rope.scale_linear = 4.0"),
         ("llama", {"attention.causal": False}, "is_causal = false"),
         ("llama", {"expert_count": 8}, "llama.expert_count = 8"),
-        ("llama", {"attention.sliding_window": 8}, "llama.attention.sliding_window = 8"),
         ("qwen2", {"attention.sliding_window": 8}, "qwen2.attention.sliding_window = 8"),
         ("gemma3", {"attn_logit_softcapping": 50.0}, "gemma3.attn_logit_softcapping = 50.0"),
         ("llama", {"rope.dimension_count": 8}, "needs the head size 10"),
@@ -162,6 +162,66 @@ def test_gemma_s_scale_is_that_of_the_head_but_for_the_largest_model() -> None:
     assert found.query_pre_attn_scalar == 168
 
 
+def test_the_part_of_a_head_that_turns_is_that_of_the_file() -> None:
+    def turned(architecture: str, *without: str) -> int:
+        found = config(architecture, without=without)
+        return int(found.head_dim * found.rope_parameters[FULL].partial_rotary_factor)
+
+    assert turned("stablelm") == 4
+    assert turned("gptneox") == 2
+    assert turned("phi2", "rope.dimension_count") == 6  # whole heads, as in llama.cpp
+    for dims in (0, 7, -2, "all"):
+        with pytest.raises(ConfigError, match="of a head of 6"):
+            config("stablelm", {"rope.dimension_count": dims})
+    with pytest.raises(ConfigError, match="turns 3 of the 6"):
+        config("stablelm", {"rope.dimension_count": 3})
+
+
+def test_stablelm_s_layout_is_told_by_its_tensors() -> None:
+    parallel = config("stablelm")
+    assert parallel.use_parallel_residual
+    assert not parallel.qk_layernorm
+    sequential = config("stablelm", shapes={"blk.0.ffn_norm.weight": (24,)})
+    assert not sequential.use_parallel_residual
+    assert config("stablelm", shapes={"blk.0.attn_q_norm.weight": (4, 6)}).qk_layernorm
+    assert config("stablelm", shapes={"blk.0.attn_q.bias": (24,)}).attention_bias
+
+
+def test_falcon_s_layout_is_told_by_its_tensors() -> None:
+    one = config("falcon")
+    assert (one.num_key_value_heads, one.num_ln_in_parallel_attn) == (1, 1)
+    second: Shapes = {"blk.0.attn_norm_2.weight": (24,)}
+    two = config("falcon", {"attention.head_count_kv": 2}, shapes=second)
+    assert (two.num_key_value_heads, two.num_ln_in_parallel_attn) == (2, 2)
+
+
+def test_gpt_neox_s_order_and_biases_are_those_of_the_file() -> None:
+    assert not config("gptneox").use_parallel_residual
+    assert config("gptneox", without=("use_parallel_residual",)).use_parallel_residual
+    assert not config("gptneox").attention_bias
+    assert config("gptneox", shapes={"blk.0.attn_qkv.bias": (72,)}).attention_bias
+    assert config("gptneox").hidden_act == "gelu"
+    assert config("gptneox", {"block_count": 44}).hidden_act == "gelu_fast"
+
+
+def test_rope_s_base_is_that_of_the_published_model_where_files_leave_it_out() -> None:
+    assert config("falcon").rope_parameters[FULL] == Rope(10_000.0)
+    size = {"block_count": 60, "embedding_length": 4_096, "attention.head_count": 32}
+    table: Shapes = {"token_embd.weight": (61, 4_096)}
+    found = config("falcon", {**size, "attention.head_count_kv": 8}, shapes=table)
+    assert found.rope_parameters[FULL] == Rope(500_042.0)
+    assert config("stablelm").rope_parameters[FULL].theta == 10_000
+    with pytest.raises(ConfigError, match=r"rope\.freq_base is missing, .* 16,384 positions"):
+        config("stablelm", {"context_length": 16_384})
+    stated = {"context_length": 16_384, "rope.freq_base": 1e6}
+    assert config("stablelm", stated).rope_parameters[FULL].theta == 1e6
+
+
+def test_every_layer_of_starcoder2_has_the_window_that_its_files_leave_out() -> None:
+    found = config("starcoder2")
+    assert [found.window(layer) for layer in range(2)] == [4_096, 4_096]
+
+
 def test_gemma_without_a_window_sees_everything_in_every_layer() -> None:
     found = config("gemma3", without=("attention.sliding_window",))
     assert set(found.layer_types) == {FULL}
@@ -183,4 +243,5 @@ def test_a_file_without_a_table_of_tokens_is_refused(shape: tuple[int, ...]) -> 
 def test_an_architecture_that_is_not_built_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r'general\.architecture "mamba"') as caught:
         gguf_family("mamba", "tiny.gguf")
-    assert "gemma3, gpt2, llama, qwen2, qwen3" in str(caught.value)
+    for known in METADATA:
+        assert known in str(caught.value)

@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from backends.tiny import CONFIGS
+from backends.tiny_llama import TINY_LLAMA
 from config.gguf_metadata import METADATA, SHAPES_OF
 from forwardpass.architectures import family, gguf_family
-from forwardpass.config import NEUTRAL, read_config
+from forwardpass.config import read_config
 from forwardpass.config_gguf import config_from_gguf
+from forwardpass.config_keys import NEUTRAL
 from forwardpass.describe import Description, describe_config, read_json_object
 from forwardpass.errors import ForwardpassError
 
@@ -28,14 +30,19 @@ VALUES: tuple[object, ...] = (
     *([], [1], ["full_attention"] * 2, ["sliding_attention"] * 2, [[]], {}, {"rope_type": "yarn"}),
     *({"rope_type": "linear", "factor": 2.0}, {"full_attention": {}}, {"factor": {}}, [None] * 9),
 )
-EACH = 60  # mutations a family and kind: 5 × 60 = 300
+EACH = 60  # mutations a family and kind: 300 for five of them
+NAMES = (
+    *("gpt2", "llama-scaled", "qwen2", "qwen3", "gemma3", "stablelm-parallel", "starcoder2"),
+    *("gpt_neox", "gptj", "phi", "falcon", "falcon-grouped", "bloom", "opt", "opt-after"),
+    *TINY_LLAMA,
+)
 
 
 def described(raw: dict[str, object]) -> Description:
     return describe_config("mutated", raw)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama-scaled", "qwen2", "qwen3", "gemma3"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_mutated_value_ends_in_an_error_or_in_a_load_that_shows_it(name: str) -> None:
     generator = random.Random(f"values {name}")
     base, plain = CONFIGS[name], described(CONFIGS[name])
@@ -65,7 +72,7 @@ def is_neutral(key: str, value: object, plain: Description, base: dict[str, obje
     return key in NEUTRAL | spec.neutral or says_nothing or same
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama-scaled", "qwen2", "qwen3", "gemma3"])
+@pytest.mark.parametrize("name", NAMES)
 def test_mutated_bytes_end_in_an_error_or_in_a_load(name: str, tmp_path: Path) -> None:
     generator = random.Random(f"bytes {name}")
     text = json.dumps(CONFIGS[name]).encode()

@@ -20,7 +20,7 @@ from formats.gguf_writer import (
 from formats.memory_source import MemorySource, refusal
 from forwardpass.dtypes import DTYPES
 from forwardpass.errors import FormatError
-from forwardpass.formats import TensorFile, open_tensors, read_gguf
+from forwardpass.formats import StoredTensor, TensorFile, open_tensors, read_gguf
 
 F32 = TensorData("f32", (2, 4), np.arange(8, dtype=np.float32).tobytes())
 
@@ -88,6 +88,8 @@ def test_tensors_are_found_with_their_shape_type_and_place(tmp_path: Path) -> No
         assert (table.name, table.dtype.name, table.shape) == ("token_embd.weight", "f32", (2, 4))
         np.testing.assert_array_equal(table.numpy(), np.arange(8).reshape(2, 4))
         np.testing.assert_array_equal(norm.numpy(), [1, 2, 3])
+        assert isinstance(table, StoredTensor)
+        assert isinstance(norm, StoredTensor)
         assert table.offset == file.header_bytes == 256
         assert norm.offset == table.offset + 64
         assert file.data_bytes == 32 + 6
@@ -136,9 +138,9 @@ def test_what_is_no_gguf_that_can_be_read_is_refused_by_name(start: bytes, fact:
     assert fact in refusal(read_gguf, start + bytes(16) if len(start) == 8 else start)
 
 
-def test_a_split_gguf_is_refused_by_name() -> None:
+def test_a_part_that_is_not_called_like_one_is_refused() -> None:
     assert read({"split.count": Typed("uint16", 1)}).format == "gguf"
-    assert "one of 3 parts of a split GGUF" in refusal(
+    assert "one of 3 parts of a split GGUF, by another name" in refusal(
         read_gguf, gguf_bytes({"split.count": Typed("uint16", 3)}, {})
     )
 

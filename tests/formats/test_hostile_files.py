@@ -15,11 +15,12 @@ import pytest
 
 from formats import safetensors_writer
 from formats.gguf_writer import TensorData, Typed, gguf_bytes, string
-from forwardpass.dtypes import DTYPES
+from forwardpass.dtypes import DTYPES, GGML_TYPES
 from forwardpass.errors import FormatError
-from forwardpass.formats import TensorFile, open_tensors
+from forwardpass.formats import StoredTensor, TensorFile, open_tensors
 from forwardpass.formats.blocks import DECODERS
 
+GGUF_TYPES = [dtype.name for dtype in GGML_TYPES.values() if dtype.name in DECODERS]
 SEED = 20_240_229
 MUTATIONS = 300
 SECONDS = 0.050
@@ -41,7 +42,7 @@ def small_gguf() -> bytes:
     }
     tensors = {
         name: TensorData(name, (2, 256), rng.randbytes(DTYPES[name].nbytes(512)))
-        for name in [*DECODERS, "q2_k"]
+        for name in [*GGUF_TYPES, "iq2_s"]
     }
     return gguf_bytes(metadata, tensors)
 
@@ -50,7 +51,10 @@ def small_safetensors(path: Path) -> bytes:
     rng = random.Random(SEED)
     tensors = {
         f"layer.{label}": safetensors_writer.TensorData(label, (3, 8), rng.randbytes(24 * size))
-        for label, size in [("F32", 4), ("F16", 2), ("BF16", 2), ("U8", 1), ("I64", 8)]
+        for label, size in [
+            *(("F32", 4), ("F16", 2), ("BF16", 2), ("U8", 1), ("I64", 8), ("F64", 8)),
+            *(("F8_E4M3", 1), ("F8_E5M2", 1), ("F8_E8M0", 1)),
+        ]
     }
     return safetensors_writer.write_safetensors(path, tensors, {"format": "pt"}).read_bytes()
 
@@ -69,6 +73,7 @@ def use_all(file: TensorFile) -> None:
         except FormatError as error:
             assert "UTF-8" in error.fact  # noqa: PT017
     for tensor in file.tensors.values():
+        assert isinstance(tensor, StoredTensor)
         assert tensor.offset + tensor.nbytes <= file.file_bytes
         assert len(tensor.raw()) == tensor.nbytes
         assert tensor.elements == math.prod(tensor.shape)

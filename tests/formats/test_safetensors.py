@@ -14,7 +14,8 @@ from formats.safetensors_writer import (
     write_sharded,
 )
 from forwardpass.errors import FormatError
-from forwardpass.formats import open_tensors, read_safetensors
+from forwardpass.formats import StoredTensor, open_tensors, read_safetensors
+from forwardpass.formats.blocks import can_decode
 from forwardpass.formats.safetensors import SAFETENSORS_TYPES
 
 VALUES = np.array([[1.5, -2.0, 0.25]], np.float32)
@@ -49,7 +50,9 @@ def test_a_tensor_of_every_type_is_counted_and_decoded_or_refused_by_name(label:
     content = with_header({"t": entry(label, [2, 12], 0, nbytes)}, bytes(nbytes))
     tensor = read_safetensors(MemorySource(content)).tensors["t"]
     assert (tensor.elements, tensor.nbytes) == (24, nbytes)
-    if label in ("F32", "F16", "BF16"):
+    if label == "F8_E8M0":
+        assert (tensor.numpy() == 2.0**-127).all()
+    elif can_decode(tensor.dtype):
         assert not tensor.numpy().any()
     else:
         with pytest.raises(FormatError, match=f"tensor 't' is stored as {label}, which cannot"):
@@ -61,7 +64,9 @@ def test_a_float32_tensor_behind_an_odd_header_is_aligned(tmp_path: Path) -> Non
     text = b'{"t":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}}'
     path.write_bytes(with_header(text + b" " * (1 - len(text) % 2), VALUES.tobytes()))
     with open_tensors(path) as file:
-        assert file.tensors["t"].offset % 4
+        tensor = file.tensors["t"]
+        assert isinstance(tensor, StoredTensor)
+        assert tensor.offset % 4
         assert file.tensors["t"].numpy().flags.aligned
         assert file.tensors["t"].numpy().tolist() == VALUES[0].tolist()
 
@@ -202,8 +207,24 @@ def test_a_long_list_of_missing_tensors_is_cut(tmp_path: Path) -> None:
 
 
 def test_a_missing_shard_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match=r"gone\.safetensors: cannot be opened"):
-        open_tensors(write_index(tmp_path, {"a": "gone.safetensors"}))
+    write_safetensors(tmp_path / "x.safetensors", {"a": F32})
+    place = {"a": "x.safetensors", "b": "gone.safetensors", "c": "gone.safetensors"}
+    with pytest.raises(FormatError, match="1 of 2 shards missing, 0 too many") as error:
+        open_tensors(write_index(tmp_path, place))
+    assert error.value.details == ("missing: 'gone.safetensors' with 2 tensors",)
+
+
+def test_a_shard_that_the_index_does_not_name_is_refused_with_its_size(tmp_path: Path) -> None:
+    shards = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    index = write_sharded(tmp_path, {shards[0]: {"a": F32}, shards[1]: {"b": F16}})
+    stray = write_safetensors(tmp_path / "model-00003-of-00003.safetensors", {"c": F32})
+    write_safetensors(tmp_path / "adapter.safetensors", {"d": F32})
+    with pytest.raises(FormatError, match="0 of 2 shards missing, 1 too many") as error:
+        open_tensors(index)
+    size = stray.stat().st_size
+    assert error.value.details == (f"not in the index: {stray.name!r}, {size} bytes",)
+    stray.unlink()
+    assert set(open_tensors(tmp_path).tensors) == {"a", "b"}
 
 
 @pytest.mark.parametrize(

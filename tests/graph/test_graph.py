@@ -61,7 +61,7 @@ def test_every_layer_keeps_a_key_and_a_value(family: str) -> None:
 def test_a_node_has_the_layer_of_its_weights(family: str) -> None:
     for node in tiny_graph(family).nodes:
         for weight in node.weights:
-            numbered = weight.name.startswith(("model.layers.", "h."))
+            numbered = weight.name.startswith(("model.layers.", "layers.", "h."))
             assert (f".{node.layer}." in weight.name) == numbered
 
 
@@ -70,13 +70,16 @@ def test_roles_are_those_of_the_parts(family: str) -> None:
     graph = tiny_graph(family)
     layers = graph.config.num_hidden_layers
     count = Counter(node.role for node in graph.nodes)
-    fused = family == "gpt2"
+    fused = graph.config.model_type in ("gpt2", "gpt_neox", "falcon", "bloom", "phi3")
+    one_up = fused or graph.config.model_type in ("starcoder2", "gptj", "phi", "opt")
+    projected = family == "opt-after"
     assert count[Role.QKV] == (1 if fused else 3) * layers
     assert count[Role.ATTENTION_OUTPUT] == count[Role.MLP_DOWN] == layers
     assert count[Role.READ] == 3 * layers  # two caches written, and read by one attention
-    assert count[Role.MLP_UP] == (1 if fused else 2) * layers
-    assert count[Role.HEAD] == 1
-    assert count[Role.EMBEDDING] == (2 if fused else 1)
+    assert count[Role.MLP_UP] == (1 if one_up else 2) * layers
+    assert count[Role.HEAD] == 1 + projected
+    learned = graph.config.model_type in ("gpt2", "opt")
+    assert count[Role.EMBEDDING] == 1 + learned + projected
 
 
 def test_a_tied_table_is_one_weight_that_is_multiplied() -> None:
@@ -137,7 +140,8 @@ def test_a_state_s_row_is_its_elements_a_token() -> None:
 
 
 def test_rules_of_the_table_take_sizes_by_name_and_ignore_the_rest() -> None:
-    names = ("n", "r", "s", "i", "o", "d", "h", "g", "e", "f", "v", "k", "p", "pairs", "elements")
+    names = ("n", "r", "s", "i", "o", "d", "h", "g", "e", "f", "v", "k", "p", "pairs", "elements",
+             "dims")  # fmt: skip
     sizes = dict.fromkeys(names, 3)
     for op in OPS.values():
         assert op.flops(**sizes) >= 0

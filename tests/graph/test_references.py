@@ -95,6 +95,7 @@ def test_norms(shape: tuple[int, ...]) -> None:
             for v, g, b in zip(row, gain, bias, strict=True)
         ]
     check("rms_norm", references.rms_norm(x, gain, eps=eps), root_mean)
+    check("plain_layer_norm", references.plain_layer_norm(x, gain, eps=eps), centered - bias)
     check("layer_norm", references.layer_norm(x, gain, bias, eps=eps), centered)
 
 
@@ -113,10 +114,12 @@ def test_ropes_turn_pairs_by_position(first: int) -> None:
     x, rope = random(4, 3, 8), Rope(1000.0)
     positions = np.arange(first, first + 4)
     angles = [1000.0 ** (-2 * i / 8) for i in range(4)]
-    check("rope", references.rope(x, positions, rope=rope), turned(x, list(positions), angles))
+    whole = {"rope": rope, "dims": 8, "interleaved": False}
+    found = references.rope(x, positions, **whole)  # type: ignore[arg-type]
+    check("rope", found, turned(x, list(positions), angles))
     factors = np.array([1, 2, 4, 8], np.float32)
     divided = [angle / float(factor) for angle, factor in zip(angles, factors, strict=True)]
-    found = references.rope_factors(x, positions, factors, rope=rope)
+    found = references.rope_factors(x, positions, factors, **whole)  # type: ignore[arg-type]
     check("rope_factors", found, turned(x, list(positions), divided))
 
 

@@ -14,7 +14,10 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from forwardpass.graph.references import F32
+from oracles.gpt_like import GPT_LIKE
+from oracles.llama_like import LLAMA_LIKE
 
+FAMILY_CASES = {**LLAMA_LIKE, **GPT_LIKE}
 PROMPT, STEPS = 37, 5
 VOCABULARY = 97
 
@@ -111,6 +114,7 @@ CASES = (
         },
         shard="30KB",
     ),
+    *(Case(name, model_type, {**config}) for name, (model_type, config) in FAMILY_CASES.items()),
 )
 BY_NAME = {case.name: case for case in CASES}
 
@@ -152,10 +156,10 @@ def random_model(case: Case) -> PreTrainedModel:
 def _scaled(values: torch.Tensor, name: str, model_type: str) -> torch.Tensor:
     if name.endswith("bias"):
         return 0.5 * values
-    if values.dim() == 1:
-        around = 0.0 if model_type == "gemma3_text" else 1.0  # Gemma stores gains less 1
+    if values.dim() == 1 or "norm" in name:
+        around = 0.0 if model_type.startswith("gemma") else 1.0  # Gemma stores gains less 1
         return around + 0.4 * values
-    if any(table in name for table in ("embed_tokens", "wte", "wpe")):
+    if any(table in name for table in ("embed", "wte", "wpe")):
         return 0.7 * values
     fan_in = values.shape[0] if model_type == "gpt2" and "lm_head" not in name else values.shape[1]
     return 1.5 * values / fan_in**0.5

@@ -20,6 +20,15 @@ from gguf.quants import dequantize, quantize
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from forwardpass.graph.references import F32
+from oracles.gguf_llama import LLAMA_LIKE_ARCHITECTURES, PAIRED, write_llama_like, write_yarn
+from oracles.gpt_gguf import (
+    GPT_ARCHITECTURES,
+    groups_of,
+    rows_by_group,
+    sorted_rows,
+    stacked_norms,
+    write_gpt_metadata,
+)
 
 ARCHITECTURES = {
     "gpt2": gguf.MODEL_ARCH.GPT2,
@@ -27,6 +36,8 @@ ARCHITECTURES = {
     "qwen2": gguf.MODEL_ARCH.QWEN2,
     "qwen3": gguf.MODEL_ARCH.QWEN3,
     "gemma3_text": gguf.MODEL_ARCH.GEMMA3,
+    **LLAMA_LIKE_ARCHITECTURES,
+    **GPT_ARCHITECTURES,
 }
 Type: TypeAlias = gguf.GGMLQuantizationType
 
@@ -39,14 +50,15 @@ def write_gguf_model(model: PreTrainedModel, path: Path, kind: Type) -> dict[str
     _write_metadata(writer, config)
     names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
     stored: dict[str, torch.Tensor] = {}
-    for name, tensor in model.state_dict().items():
+    for name, tensor in stacked_norms(model.state_dict()).items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         convert, restore = conversions(name, config)
         values = np.ascontiguousarray(convert(tensor.numpy()))
-        used = kind if values.ndim > 1 else Type.F32
+        used = kind if values.ndim > 1 and "norm" not in name else Type.F32
         data = quantize(values, used)
-        theirs = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        called = name.removeprefix("transformer.") if config.model_type == "bloom" else name
+        theirs = names.get_name(called, try_suffixes=(".weight", ".bias"))
         assert theirs is not None, name
         writer.add_tensor(theirs, data, raw_dtype=used)
         stored[name] = torch.from_numpy(restore(dequantize(data, used)).copy())
@@ -68,9 +80,12 @@ def conversions(name: str, config: PreTrainedConfig) -> tuple[Turn, Turn]:
     kind, module = config.model_type, name.rpartition(".")[0]
     if kind == "gpt2" and name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):
         return np.transpose, np.transpose
-    if kind == "gemma3_text" and module.endswith("norm"):
+    if kind.startswith("gemma") and module.endswith("norm"):
         return lambda gain: gain + 1, lambda gain: gain - 1
-    if kind == "llama" and module.endswith(("q_proj", "k_proj")):
+    if module.endswith("query_key_value"):
+        shares = config.num_attention_heads, groups_of(config)
+        return lambda rows: sorted_rows(rows, *shares), lambda rows: rows_by_group(rows, *shares)
+    if kind in PAIRED and module.endswith(("q_proj", "k_proj")):
         query = module.endswith("q_proj")
         heads = config.num_attention_heads if query else config.num_key_value_heads
         return lambda rows: paired(rows, heads), lambda rows: unpaired(rows, heads)
@@ -108,6 +123,9 @@ def rope_factors(config: PreTrainedConfig) -> F32 | None:
 
 
 def _write_metadata(writer: gguf.GGUFWriter, config: PreTrainedConfig) -> None:
+    if config.model_type in GPT_ARCHITECTURES:
+        write_gpt_metadata(writer, config)
+        return
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -115,6 +133,9 @@ def _write_metadata(writer: gguf.GGUFWriter, config: PreTrainedConfig) -> None:
     if config.model_type == "gpt2":
         writer.add_feed_forward_length(config.n_inner or 4 * config.hidden_size)
         writer.add_layer_norm_eps(config.layer_norm_epsilon)
+        return
+    if config.model_type in LLAMA_LIKE_ARCHITECTURES:
+        write_llama_like(writer, config)
         return
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count_kv(config.num_key_value_heads)
@@ -132,6 +153,8 @@ def _write_metadata(writer: gguf.GGUFWriter, config: PreTrainedConfig) -> None:
             writer.add_final_logit_softcapping(config.final_logit_softcapping)
         rope = rope["full_attention"]
     writer.add_rope_freq_base(rope["rope_theta"])
+    if rope["rope_type"] == "yarn":
+        write_yarn(writer, dict(rope))
     if rope["rope_type"] == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(rope["factor"])

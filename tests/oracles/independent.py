@@ -20,7 +20,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 from forwardpass.graph.references import F32
 from oracles.gguf_models import ARCHITECTURES, conversions
 
-MODEL_TYPES = {gguf.MODEL_ARCH_NAMES[arch]: name for name, arch in ARCHITECTURES.items()}
+MODEL_TYPES = {gguf.MODEL_ARCH_NAMES[arch]: name for name, arch in reversed(ARCHITECTURES.items())}
 _ROWS = 4096  # decoded at a time
 
 

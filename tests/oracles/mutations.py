@@ -17,7 +17,14 @@ from forwardpass.graph import references
 from forwardpass.graph.graph import Graph, Node, Value
 from forwardpass.graph.ops import OPS
 from forwardpass.graph.references import F32, Ids
-from forwardpass.rope import Rope
+from oracles.gpt_mutations import (
+    WRONG_ATTRIBUTES,
+    other_layouts,
+    wrong_activations,
+    wrong_rows,
+)
+from oracles.llama_mutations import other_graphs, wrong_norms, wrong_score_caps
+from oracles.rope_mutations import wrong_ropes
 
 Change = Callable[[Node], Node | None]
 
@@ -32,16 +39,24 @@ class Mutation:
 
 def mutations(graph: Graph, weights: WeightSource) -> Iterator[Mutation]:
     """All mutations that apply to the graph."""
+    turned = any("rope" in node.attributes for node in graph.nodes)
     for kind in sorted({kind_of(name) for name in graph.weights}):
         ending = kind.rpartition(".")[2]
-        table = len(next(w.shape for w in graph.weights.values() if kind_of(w.name) == kind)) > 1
-        if not table:
+        if kind.endswith("k_proj.bias") and not turned:
+            continue  # it adds one number to all scores of a query, which the softmax takes out
+        axes = len(next(w.shape for w in graph.weights.values() if kind_of(w.name) == kind))
+        if axes == 1 or "norm" in kind.split(".")[-2]:
             value = 0.0 if ending == "bias" else 1.0
             yield Mutation(f"{kind} = {value}", Reference(graph, Constant(weights, kind, value)))
     for what, change in changes(graph):
         yield Mutation(what, Reference(changed(graph, change), weights))
-    for what, functions in wrong_functions(graph):
+    wrong = (*wrong_functions(graph), *wrong_activations(graph), *wrong_norms(graph))
+    for what, functions in wrong:
         yield Mutation(what, Reference(graph, weights, {**right_functions(), **functions}))
+    for what, rows in wrong_rows(weights):
+        yield Mutation(what, Reference(graph, rows))
+    for what, other in (*other_layouts(graph), *other_graphs(graph)):
+        yield Mutation(what, Reference(other, weights))
 
 
 @dataclass(frozen=True)
@@ -96,6 +111,7 @@ def kinds_of_nodes(graph: Graph) -> Mapping[Value, str]:
     seen: dict[tuple[int | None, str], int] = {}
     for node in graph.nodes:
         label = " ".join([node.op.name, *(kind_of(weight.name) for weight in node.weights[:1])])
+        label += "" if node.layer is not None else " outside of layers"
         number = seen[node.layer, label] = seen.get((node.layer, label), 0) + 1
         kinds[node.output] = f"{label} #{number}"
     return kinds
@@ -120,8 +136,9 @@ def _with_attribute(name: str, value: Callable[[object], object]) -> Change:
 
 def _wrong_scales(graph: Graph) -> Iterator[tuple[str, Callable[[object], object]]]:
     config = graph.config
+    scales = {node.attributes["scale"] for node in graph.nodes if node.op.name == "attention"}
     for width in (config.head_dim, config.hidden_size // config.num_attention_heads):
-        if width != (config.query_pre_attn_scalar or config.head_dim):
+        if width**-0.5 not in scales:
             yield f"scores scaled by 1/√{width}", _always(width**-0.5)
     yield "scores not scaled", lambda _: 1.0
 
@@ -134,7 +151,10 @@ def _wrong_windows(graph: Graph) -> Iterator[tuple[str, Callable[[object], objec
 
 
 def _wrong_eps(graph: Graph) -> Iterator[tuple[str, Callable[[object], object]]]:
-    yield "epsilon of 1e-6", lambda _: 1e-6
+    if graph.config.norm_eps > 1e-4:
+        yield "epsilon of 1e-6", lambda _: 1e-6
+    else:
+        yield "epsilon of 1e-3", lambda _: 1e-3
 
 
 def _wrong_caps(graph: Graph) -> Iterator[tuple[str, Callable[[object], object]]]:
@@ -143,40 +163,12 @@ def _wrong_caps(graph: Graph) -> Iterator[tuple[str, Callable[[object], object]]
 
 
 def _wrong_factors(graph: Graph) -> Iterator[tuple[str, Callable[[object], object]]]:
-    if graph.config.model_type == "gemma3_text":
-        yield "embedding scaled by 1 % more", lambda factor: factor * 1.01  # type: ignore[operator]
-
-
-def _wrong_ropes(graph: Graph) -> Iterator[tuple[str, Callable[[object], object]]]:
-    ropes = list(graph.config.rope_parameters.values())
-    if not ropes:
-        return
-    for field_name in ("theta", "factor", "low_freq_factor", "high_freq_factor"):
-        scaled = {"theta": True, "factor": any(rope.kind != "default" for rope in ropes)}
-        if scaled.get(field_name, any(rope.kind == "llama3" for rope in ropes)):
-            yield f"rope's {field_name} 10 % too high", _more(field_name)
-    if any(rope.kind == "llama3" for rope in ropes):
-        yield "rope's original context 10 % too long", _more("original_max_position_embeddings")
-    if any(rope.kind != "default" for rope in ropes):
-        yield "rope not rescaled", lambda rope: replace(rope, kind="default")  # type: ignore[type-var]
-    if len({rope.theta for rope in ropes}) > 1:
-        other = {rope: ropes[1 - i] for i, rope in enumerate(ropes)}
-        yield "rope's two settings exchanged", lambda rope: other[rope]  # type: ignore[index]
-        for rope in ropes:
-            yield f"base {rope.theta:g} everywhere", _always(rope)
+    if any(node.op.name == "scale" for node in graph.nodes):
+        yield "everything scaled by 1 % more", lambda factor: factor * 1.01  # type: ignore[operator]
 
 
 def _always(value: object) -> Callable[[object], object]:
     return lambda _: value
-
-
-def _more(field_name: str) -> Callable[[object], object]:
-    def change(rope: object) -> object:
-        assert isinstance(rope, Rope)
-        more: dict[str, float] = {field_name: 1.1 * getattr(rope, field_name)}
-        return replace(rope, **more)  # type: ignore[arg-type]
-
-    return change
 
 
 _WRONG: tuple[tuple[str, Wrong], ...] = (
@@ -185,7 +177,9 @@ _WRONG: tuple[tuple[str, Wrong], ...] = (
     ("eps", _wrong_eps),
     ("cap", _wrong_caps),
     ("factor", _wrong_factors),
-    ("rope", _wrong_ropes),
+    ("rope", wrong_ropes),
+    ("softcap", wrong_score_caps),
+    *WRONG_ATTRIBUTES,
 )
 
 Functions = Mapping[str, Callable[..., F32]]
@@ -230,7 +224,8 @@ def wrong_functions(graph: Graph) -> Iterator[tuple[str, Functions]]:
     def next_row(x: F32, positions: Ids, table: F32) -> tuple[object, ...]:
         return x, positions + 1, table
 
-    yield "key heads in another order", {"attention": _Wrongly("attention", groups_rolled)}
+    if config.num_key_value_heads > 1:
+        yield "key heads in another order", {"attention": _Wrongly("attention", groups_rolled)}
     if 1 < config.num_key_value_heads < config.num_attention_heads:
         yield "heads shared in turns", {"attention": _Wrongly("attention", heads_interleaved)}
     if "rope" in ops:

@@ -10,12 +10,14 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
-from forwardpass.config import NEUTRAL, ModelConfig
+from forwardpass.architectures import model_types
+from forwardpass.config import ModelConfig
+from forwardpass.config_keys import NEUTRAL
 from forwardpass.describe import describe_config
 from forwardpass.errors import ConfigError
 from oracles.families import BY_NAME, CASES, Judged
 
-FAMILIES = ("gpt2", "llama", "qwen2", "qwen3", "gemma3_text")
+FAMILIES = tuple(dict.fromkeys(case.model_type for case in CASES))
 Judge = Callable[[str], Judged]
 Raw = dict[str, object]
 
@@ -56,13 +58,20 @@ def older_spelling(config: Raw) -> Raw:
     rope = old.pop("rope_parameters", None)
     if not isinstance(rope, dict):
         return old
-    if "full_attention" in rope:
+    if config["model_type"] == "olmo3":
+        rope = rope["full_attention"]
+    elif "full_attention" in rope:
         old["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
         rope = rope["full_attention"]
         del old["layer_types"], old["_sliding_window_pattern"]
         old["sliding_window_pattern"] = 2
     rope = dict(rope)
-    old["rope_theta"] = rope.pop("rope_theta")
+    if "partial_rotary_factor" in rope:
+        neox = config["model_type"] == "gpt_neox"
+        part = "rotary_pct" if neox else "partial_rotary_factor"
+        old[part] = rope.pop("partial_rotary_factor")
+    base = "rotary_emb_base" if config["model_type"] == "gpt_neox" else "rope_theta"
+    old[base] = rope.pop("rope_theta")
     if rope["rope_type"] == "linear" and config["model_type"] == "llama":
         rope["type"] = rope.pop("rope_type")
     old["rope_scaling"] = None if rope == {"rope_type": "default"} else rope
@@ -79,7 +88,15 @@ def varied(key: str) -> Iterator[object]:
         yield "something"
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen2-windows", "qwen3-windows", "gemma3"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("gpt2", "llama", "qwen2-windows", "qwen3-windows", "gemma3"),
+        *("stablelm", "starcoder2", "gpt_neox", "gptj", "phi", "falcon", "bloom", "opt"),
+        *("mistral", "gemma", "gemma2", "phi3-windows", "olmo2", "olmo3", "granite"),
+        *("smollm3-windows", "cohere"),
+    ],
+)
 def test_no_neutral_key_changes_a_logit_of_transformers(judged: Judge, name: str) -> None:
     """Each neutral key that the judge's class reads is set to something else, all at once."""
     case = judged(name)
@@ -117,6 +134,10 @@ REFUSED: dict[str, Raw] = {
     "gpt2": {"scale_attn_weights": False},
     "gpt2-untied": {"scale_attn_by_inverse_layer_idx": True},
     "gemma3": {"use_bidirectional_attention": True},
+    "bloom": {"apply_residual_connection_post_layernorm": True},
+    "falcon": {"alibi": True},
+    "opt": {"_remove_final_layer_norm": True},
+    "opt-unbiased": {"layer_norm_elementwise_affine": False},
 }
 
 
@@ -179,8 +200,8 @@ def test_a_cap_on_gemma_3_s_scores_is_refused_because_transformers_ignores_it(
     assert accepted.accepted_unknown == (("attn_logit_softcapping", 0.5),)
 
 
-def test_every_case_is_a_family_of_the_package() -> None:
-    assert {case.model_type for case in CASES} == set(FAMILIES)
+def test_every_family_of_the_package_has_a_case() -> None:
+    assert set(FAMILIES) == set(model_types())
 
 
 def test_null_means_what_it_means_to_transformers() -> None:

@@ -7,10 +7,15 @@ from collections.abc import Callable
 import pytest
 
 from oracles.families import BY_NAME, CASES, Judged
+from oracles.gpt_like import GPT_LIKE
 from oracles.loading import TOLERANCE, described, distance, loaded
 from oracles.mutations import mutations
 
 Judge = Callable[[str], Judged]
+_QUOTIENTS = {
+    *("gpt2", "gpt2-untied", "llama-ungrouped", "phi3-longrope", "phi3-longrope-partial"),
+    *GPT_LIKE,
+}
 every_case = pytest.mark.parametrize("name", list(BY_NAME))
 
 
@@ -41,6 +46,7 @@ def test_the_cases_cross_windows_shards_and_head_sizes_that_are_no_quotient(judg
         shards = len(list(folder.glob("*.safetensors")))
         assert shards > 1 if case.shard else shards == 1
         quotient = config.head_dim * config.num_attention_heads == config.hidden_size
-        assert quotient == (case.name in ("gpt2", "gpt2-untied", "llama-ungrouped"))
-        slides = case.model_type == "gemma3_text" or "windows" in case.name
-        assert config.sliding_window == (8 if slides else None)
+        assert quotient == (case.name in _QUOTIENTS)
+        stated = case.config.get("sliding_window")
+        assert config.sliding_window == stated
+        assert stated in (None, 8)  # the prompt has 37 tokens

@@ -13,7 +13,7 @@ import torch
 from huggingface_hub import save_torch_state_dict
 
 from formats import gguf_writer, safetensors_writer
-from forwardpass.formats import StoredTensor, TensorFile, open_tensors
+from forwardpass.formats import StoredTensor, Tensor, TensorFile, open_tensors
 
 ModelPath = Callable[[str], Path]
 ROWS = 4096
@@ -50,7 +50,8 @@ def check_metadata(ours: TensorFile, reader: gguf.GGUFReader) -> None:
     assert found == theirs
 
 
-def check_tensor(ours: StoredTensor, theirs: gguf.ReaderTensor) -> None:
+def check_tensor(ours: Tensor, theirs: gguf.ReaderTensor) -> None:
+    assert isinstance(ours, StoredTensor)
     assert ours.dtype.name.upper() == theirs.tensor_type.name
     assert ours.shape == tuple(map(int, reversed(theirs.shape)))
     assert (ours.offset, ours.nbytes) == (theirs.data_offset, theirs.n_bytes)
@@ -64,8 +65,30 @@ def check_tensor(ours: StoredTensor, theirs: gguf.ReaderTensor) -> None:
             np.testing.assert_array_equal(rows.view(np.uint32), expected, err_msg=ours.name)
 
 
+@pytest.mark.parametrize("which", [1, 2, 4])
+def test_a_model_that_the_official_package_split_is_read_as_one(tmp_path: Path, which: int) -> None:
+    rng = np.random.default_rng(8)
+    tensors = {f"blk.{i}.w": rng.normal(size=(3, 64)).astype(np.float32) for i in range(7)}
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama", split_max_tensors=2)
+    writer.add_block_count(7)
+    writer.add_token_list(["a", "b"])
+    for name, values in tensors.items():
+        writer.add_tensor(name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with open_tensors(tmp_path / f"m-0000{which}-of-00004.gguf") as file:
+        assert file.metadata["llama.block_count"] == 7
+        assert list(file.metadata["tokenizer.ggml.tokens"]) == ["a", "b"]  # type: ignore[call-overload]
+        assert list(file.tensors) == list(tensors)
+        for name, values in tensors.items():
+            np.testing.assert_array_equal(file.tensors[name].numpy(), values)
+        assert file.file_bytes == sum(path.stat().st_size for path in tmp_path.iterdir())
+
+
 def state() -> dict[str, torch.Tensor]:
-    """Tensors of every type that is decoded, and of the types of buffers."""
+    """Tensors of types that are decoded, and of the types of buffers."""
     torch.manual_seed(5)
     return {
         "embed.weight": torch.randn(100, 48),
@@ -73,6 +96,9 @@ def state() -> dict[str, torch.Tensor]:
         "layer.cube": torch.randn(3, 4, 5).bfloat16(),
         "norm.weight": torch.randn(48).bfloat16(),
         "scale": torch.tensor(1.5),
+        "eight.weight": torch.randn(4, 6).to(torch.float8_e4m3fn),
+        "wide.weight": torch.randn(4, 6).to(torch.float8_e5m2),
+        "double.weight": torch.randn(4, 6).double(),
         "empty": torch.zeros(0, 7),
         "attn.bias": torch.ones(1, 1, 8, 8).tril().bool(),
         "attn.mask": torch.arange(9, dtype=torch.uint8),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -30,12 +33,17 @@ from text.vocabularies import (
     trained_bpe,
     trained_sentencepiece,
     trained_unigram,
+    unigram_with_bytes,
 )
 
 KINDS: dict[str, tuple[Callable[[], str], dict[str, str]]] = {
     "bpe": (trained_bpe, {"bos_token": "<|begin|>", "eos_token": "<|im_end|>"}),
     "sentencepiece": (trained_sentencepiece, {"bos_token": "<s>", "eos_token": "</s>"}),
     "unigram": (trained_unigram, {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}),
+    "unigram with bytes": (
+        unigram_with_bytes,
+        {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
+    ),
 }
 TEXTS = [
     *CORPUS[:5],
@@ -165,18 +173,71 @@ def test_flags_of_added_tokens_mean_what_they_mean_to_transformers(tmp_path: Pat
         pair.check(text)
 
 
+ADDED = ("<a>", "<b", "b>", "the", "he", " x", "12", "é", "▁y", "<|im_end|>")
+FLAGS = ("special", "lstrip", "rstrip", "single_word", "normalized")
+PIECES = st.sampled_from([*ADDED, " ", "  ", "\n", "\t ", "a", "_", "fox", "e\u0301", "7", "."])
+MADE_OF_PIECES = st.lists(PIECES, max_size=14).map("".join)
+NORMALIZERS: dict[str, dict[str, Any] | None] = {
+    "none": None,
+    "nfc": {"type": "NFC"},
+    "lowercase": {"type": "Lowercase"},
+    "blanks": {
+        "type": "Sequence",
+        "normalizers": [
+            {"type": "Prepend", "prepend": "\u2581"},
+            {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"},
+        ],
+    },
+}
+
+
+@st.composite
+def added_tokens(draw: st.DrawFn) -> list[dict[str, Any]]:
+    texts = draw(st.lists(st.sampled_from(ADDED), min_size=1, max_size=6, unique=True))
+    return [{"content": text, **{flag: draw(st.booleans()) for flag in FLAGS}} for text in texts]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@given(tokens=added_tokens(), text=MADE_OF_PIECES)
+@settings(max_examples=60, deadline=None)
+def test_any_flags_of_added_tokens_mean_what_they_mean_to_transformers(
+    kind: str,
+    normalizer: str,
+    tokens: list[dict[str, Any]],
+    text: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    data = json.loads(KINDS[kind][0]())
+    vocab = data["model"]["vocab"]
+    ids = vocab if isinstance(vocab, dict) else {text: i for i, (text, _) in enumerate(vocab)}
+    kept = [token for token in data["added_tokens"] if token["content"] not in ADDED]
+    new = itertools.count(1 + max(ids.values()))
+    data["added_tokens"] = [*kept, *tokens]
+    for token in data["added_tokens"]:
+        token["id"] = ids[token["content"]] if token["content"] in ids else next(new)
+    data["normalizer"] = NORMALIZERS[normalizer]
+    pair = Pair(tmp_path_factory.mktemp("flags"), json.dumps(data), {})
+    pair.check(text)
+    if kind == "bpe" and normalizer == "none":
+        theirs = pair.theirs.encode(text, add_special_tokens=False, split_special_tokens=True)
+        hidden = {token.id for token in pair.ours.control_tokens}
+        if hidden.isdisjoint(theirs):
+            assert pair.ours.encode(text) == theirs
+
+
 def trained_by_sentencepiece(**options: Any) -> sentencepiece.SentencePieceProcessor:
     model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(CORPUS * 20),
-        model_writer=model,
-        vocab_size=420,
-        model_type="bpe",
-        byte_fallback=True,
-        normalization_rule_name="identity",
-        remove_extra_whitespaces=False,
-        minloglevel=2,
+    wanted = {
+        "vocab_size": 420,
+        "model_type": "bpe",
+        "byte_fallback": True,
+        "normalization_rule_name": "identity",
+        "remove_extra_whitespaces": False,
         **options,
+    }
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(CORPUS * 20), model_writer=model, minloglevel=2, **wanted
     )
     return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
 
@@ -230,6 +291,35 @@ def scored(kind: str) -> tuple[sentencepiece.SentencePieceProcessor, Tokenizer]:
 @settings(max_examples=400, deadline=None)
 def test_the_ids_of_scored_pieces_equal_sentencepiece(kind: str, text: str) -> None:
     model, tokenizer = scored(kind)
+    text = text.replace("\0", "").replace("\u2581", "")
+    assert tokenizer.encode(text) == model.encode(text)
+
+
+NORMAL_FORMS = {"identity": False, "nmt_nfkc": True}
+
+
+@cache
+def unigram(rule: str) -> tuple[sentencepiece.SentencePieceProcessor, Tokenizer]:
+    model = trained_by_sentencepiece(
+        model_type="unigram",
+        byte_fallback=False,
+        hard_vocab_limit=False,
+        normalization_rule_name=rule,
+        remove_extra_whitespaces=NORMAL_FORMS[rule],
+    )
+    proto = sentencepiece_model_pb2.ModelProto()
+    proto.ParseFromString(model.serialized_model_proto())
+    keys: dict[str, Any] = {"remove_extra_whitespaces": NORMAL_FORMS[rule]}
+    if charsmap := proto.normalizer_spec.precompiled_charsmap:
+        keys["precompiled_charsmap"] = list(charsmap)
+    return model, from_gguf(metadata_of(model, **keys) | {"tokenizer.ggml.model": "t5"})
+
+
+@pytest.mark.parametrize("rule", NORMAL_FORMS)
+@given(text=st.one_of(st.sampled_from(TEXTS), DRAWN, st.text("the  \n qZü①ﬁ\u3000", max_size=60)))
+@settings(max_examples=400, deadline=None)
+def test_the_ids_of_a_unigram_vocabulary_equal_sentencepiece(rule: str, text: str) -> None:
+    model, tokenizer = unigram(rule)
     text = text.replace("\0", "").replace("\u2581", "")
     assert tokenizer.encode(text) == model.encode(text)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from forwardpass.errors import TokenizerError
+from forwardpass.errors import RequestError, TokenizerError
 from forwardpass.text.from_gguf import from_gguf
 from forwardpass.text.pretokenizers import PRE_TOKENIZERS
 from text.vocabularies import gguf_of, scored_gguf, trained_bpe
@@ -29,13 +29,20 @@ def scored() -> dict[str, Any]:
 
 
 def test_an_unknown_rule_for_cutting_text_is_refused_with_the_way_out() -> None:
-    text = refused(byte_level(), pre="qwen3")
-    assert "tokenizer.ggml.pre = 'qwen3'" in text
-    assert "did you mean qwen2?" in text
+    text = refused(byte_level(), pre="qwen36")
+    assert "tokenizer.ggml.pre = 'qwen36'" in text
+    assert "did you mean qwen35?" in text
     assert "--pre NAME" in text
     assert all(name in text for name in PRE_TOKENIZERS)
-    named = from_gguf(byte_level() | {P + "pre": "qwen3"}, pre="gpt-2")
+    named = from_gguf(byte_level() | {P + "pre": "qwen36"}, pre="gpt-2")
     assert named.encode("the dog") == from_gguf(byte_level()).encode("the dog")
+    with pytest.raises(RequestError, match=r"--pre 'qwen36' .*did you mean qwen35\?"):
+        from_gguf(byte_level(), pre="qwen36")
+
+
+def test_a_rule_for_cutting_text_is_refused_where_text_is_not_cut() -> None:
+    with pytest.raises(RequestError, match=r"--pre gpt-2: its vocabulary .* has no rule to name"):
+        from_gguf(scored(), pre="gpt-2")
 
 
 def test_a_missing_rule_for_cutting_text_is_refused() -> None:
@@ -45,7 +52,10 @@ def test_a_missing_rule_for_cutting_text_is_refused() -> None:
 
 
 def test_an_unknown_kind_of_model_is_refused_by_name() -> None:
-    assert "tokenizer.ggml.model = 'rwkv'" in refused(byte_level(), model="rwkv")
+    assert "tokenizer.ggml.model = 'rwkv' (RWKV" in refused(byte_level(), model="rwkv")
+    said = refused(byte_level(), model="bert")
+    assert "tokenizer.ggml.model = 'bert' (WordPiece) is not read" in said
+    assert "known: gpt2, llama, t5" in said
     assert "tokenizer.ggml.model = None" in refused({})
 
 
@@ -123,3 +133,65 @@ def test_a_control_token_of_a_scored_vocabulary_is_never_merged() -> None:
         ids = tokenizer.encode(text)
         assert not any(tokenizer.is_control(i) for i in ids)
         assert tokenizer.decode(ids) == f" {text}"
+
+
+def test_a_run_of_one_character_is_a_matter_of_its_length() -> None:
+    """Each tenfold the text takes about tenfold the time: here, that it ends at all."""
+    for metadata in (byte_level(), scored_gguf(["▁", "a", "aa", "\n", "▁▁"])):
+        tokenizer = from_gguf(metadata)
+        for character in "a \n":
+            text = character * 100_000
+            assert tokenizer.decode(tokenizer.encode(text)).lstrip(" ") == text.lstrip(" ")
+
+
+def unigram(**keys: Any) -> dict[str, Any]:
+    pieces = ["▁", "a", "b", "▁a", "ab"]
+    return {
+        P + "model": "t5",
+        P + "tokens": ["<pad>", "</s>", "<unk>", *pieces, "<x>"],
+        P + "token_type": [3, 3, 2, 1, 1, 1, 1, 1, 4],
+        P + "scores": [0.0, 0.0, 0.0, -2.0, -3.0, -3.5, -4.0, -4.5, 0.0],
+        P + "unknown_token_id": 2,
+        P + "eos_token_id": 1,
+        **{P + key: value for key, value in keys.items()},
+    }
+
+
+def test_a_unigram_vocabulary_takes_the_likeliest_pieces() -> None:
+    tokenizer = from_gguf(unigram())
+
+    def shown(text: str) -> list[str]:
+        return [tokenizer.token_text(i) for i in tokenizer.encode(text)]
+
+    assert shown("a") == [" a"]
+    assert shown("ab") == [" ", "ab"]  # -6.5, and -7.5 for ` a` `b`
+    assert shown("b<x>a") == [" ", "b", "<x>", " a"]
+    assert shown("cc</s>")[:2] == [" ", "<unk>"]
+    assert not tokenizer.add_bos
+    assert tokenizer.eos_ids == (1,)
+    assert from_gguf(unigram(add_space_prefix=False)).encode("a") == [4]
+    assert from_gguf(unigram(remove_extra_whitespaces=True)).encode("  a  a ") == [6, 6]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("unknown_token_id", None, "unknown_token_id is missing"),
+        ("token_type", [3, 3, 2, 1, 1, 1, 1, 6, 4], "byte tokens in a unigram vocabulary"),
+        ("precompiled_charsmap", ["x"], "precompiled_charsmap is not bytes"),
+        ("precompiled_charsmap", [9, 9], "the tokenizer cannot be used"),
+        ("precompiled_charsmap", [255] * 40, "the tokenizer cannot be used"),
+        ("scores", [0.0], "scores has 1 entries"),
+    ],
+)
+def test_a_hostile_key_of_a_unigram_vocabulary_is_named(key: str, value: Any, says: str) -> None:
+    assert says in refused(unigram(), **{key: value})
+
+
+def test_the_tokens_of_phi_3_swallow_the_blanks_behind_them() -> None:
+    metadata = scored_gguf(["▁", "a", "▁a", "\n"])
+    metadata[P + "tokens"][1] = "<|user|>"
+    tokens = from_gguf(metadata).encode("<|user|>\na", control=True)
+    assert len(tokens) == 4  # <|user|>, a blank, the line feed, a
+    named = from_gguf({"general.name": "Phi 3", **metadata} | {"general.name": "Phi3 mini"})
+    assert named.encode("<|user|>\na", control=True) == [tokens[0], named.find("▁a")]

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from forwardpass.formats.gguf import read_gguf
+from forwardpass.formats import read_gguf
 from forwardpass.formats.source import MappedFile
 from forwardpass.text.from_gguf import from_gguf
 from text.vocabularies import scored_gguf, small
 
-NAMES = ("gpt-2", "llama-bpe", "qwen2", "llama-spm")
+NAMES = ("deepseek-llm", "falcon", "gpt-2", "llama-bpe", "llama-spm", "phi-3", "qwen2")
 BETWEEN = "\n__ggml_vocab_test__\n"
 
 

@@ -110,6 +110,15 @@ def trained_unigram() -> str:
     return str(tokenizer.to_str())
 
 
+@cache
+def unigram_with_bytes() -> str:
+    """The same, with pieces for the bytes of what it does not have."""
+    data = json.loads(trained_unigram())
+    data["model"]["vocab"] += [[f"<0x{byte:02X}>", -20.0] for byte in range(256)]
+    data["model"]["byte_fallback"] = True
+    return json.dumps(data)
+
+
 def folder_with(folder: Path, tokenizer_json: str, **config: Any) -> Path:
     """A folder that holds a `tokenizer.json` and, of what is given, a `tokenizer_config.json`."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -12,11 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from backends.tiny import CONFIGS, random_tokens, tiny_graph, tiny_model
+from backends.tiny_gpt import TINY_GPT
+from backends.tiny_llama import WINDOWS_LLAMA
 from forwardpass.backends.recorder import Recorder
 from forwardpass.config import ModelConfig
 from forwardpass.graph.graph import Role
 from forwardpass.work.count import count_pass
 from forwardpass.work.passes import PassShape, SequenceShape
+from work.gpt_formulas import GPT_FORMULAS, GPT_WINDOWS
+from work.llama_formulas import LLAMA_DIFFERENCES, Differences
 
 Formula = Callable[[ModelConfig, int, int, Sequence[int]], dict[Role, int]]
 every_family = pytest.mark.parametrize("family", list(CONFIGS))
@@ -77,12 +81,18 @@ def gemma3(c: ModelConfig, n: int, r: int, p: Sequence[int]) -> dict[Role, int]:
     return gated(c, n, r, p, norms=4, head_norms=True, activation=8, extra=scale_and_cap)
 
 
+def beside_llama(differences: Differences) -> Formula:
+    return lambda c, n, r, p: gated(c, n, r, p, **differences(c, n, r))  # type: ignore[arg-type]
+
+
 FORMULAS: Mapping[str, Formula] = {
     "gpt2": gpt2,
     "llama": gated,
     "qwen2": gated,
     "qwen3": qwen3,
     "gemma3_text": gemma3,
+    **{kind: beside_llama(differences) for kind, differences in LLAMA_DIFFERENCES.items()},
+    **GPT_FORMULAS,
 }
 # Which layers of the tiny configs see how many positions back.
 WINDOWS: Mapping[str, Sequence[int | None]] = {
@@ -93,6 +103,9 @@ WINDOWS: Mapping[str, Sequence[int | None]] = {
     "qwen2": (None, 7),
     "qwen3": (None, None),
     "gemma3": (9, 9, None),
+    **WINDOWS_LLAMA,
+    **dict.fromkeys(TINY_GPT, (None, None)),
+    **GPT_WINDOWS,
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from forwardpass.errors import ConfigError, nearest
 from forwardpass.rope import shown
 
 _HELPERS = ("__init__", "family")
+_NOTHING: Mapping[str, object] = {}
 
 
 @cache
@@ -38,19 +40,28 @@ def family(model_type: str, where: str = "config.json") -> Family:
     return found
 
 
-def gguf_family(architecture: str, where: str) -> Family:
-    """The family of a GGUF file's `general.architecture`."""
+def gguf_family(architecture: str, where: str, metadata: Mapping[str, object] = _NOTHING) -> Family:
+    """The family of a GGUF file's `general.architecture`.
+
+    Where families share one, that of which the metadata state the key that it alone has.
+    """
     known: list[str] = []
+    candidates: list[Family] = []
     for model_type in model_types():
         found = family(model_type)
         if found.gguf is None:
             continue
-        if found.gguf.architecture == architecture:
+        if found.gguf.architecture != architecture:
+            known.append(found.gguf.architecture)
+        elif found.gguf.when is None:
+            candidates.append(found)
+        elif metadata.get(f"{architecture}.{found.gguf.when}"):
             return found
-        known.append(found.gguf.architecture)
+    if candidates:
+        return candidates[0]
     raise ConfigError(
         f"{where}: general.architecture {shown(architecture)} is not an architecture of this "
         "version",
-        f"it knows {', '.join(known)}",
+        f"it knows {', '.join(dict.fromkeys(known))}",
         advice="docs/architectures.md shows how a family is added",
     )

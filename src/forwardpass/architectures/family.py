@@ -6,7 +6,7 @@ files keep its tensors. Graph names are those of Hugging Face checkpoints; GGUF 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -22,6 +22,7 @@ class Transform(Enum):
     ADD_ONE = "a norm's gain stored without its 1"
     UNPAIR_QUERY = "rows of a query head stored as neighboring pairs"
     UNPAIR_KEY = "rows of a key head stored as neighboring pairs"
+    SPLIT_GROUPS = "query, key and value rows stored by key/value head"
 
 
 Stored = tuple[str, Transform]  # a file's name for a tensor, and what turns it into the graph's
@@ -31,10 +32,13 @@ Stored = tuple[str, Transform]  # a file's name for a tensor, and what turns it 
 class GgufNames:
     """A family's GGUF side.
 
-    `architecture`: `general.architecture`. `tensors`: graph name -> stored name and transform,
+    `architecture`: `general.architecture`; where several families share it, `when` is the metadata
+    key that only files of this one state. `tensors`: graph name -> stored name and transform,
     `{i}` standing for the layer. `keys`: metadata keys, without the architecture's prefix, to
-    config keys, beyond the common ones. `neutral`: metadata keys that cannot change a logit.
-    `fixed`: config values that such files imply without saying so. `finish` completes the config.
+    config keys, beyond the common ones; `by_layer`: those whose arrays are kept. `neutral`:
+    metadata keys that cannot change a logit. `fixed`: config values that such files imply without
+    saying so. `told_by_tensors`: config values that follow from which tensors there are (names and
+    shapes). `finish` completes the config.
     """
 
     architecture: str
@@ -42,7 +46,10 @@ class GgufNames:
     keys: Mapping[str, str] = field(default_factory=dict)
     neutral: frozenset[str] = frozenset()
     fixed: Mapping[str, object] = field(default_factory=dict)
+    told_by_tensors: Callable[[Mapping[str, Sequence[int]]], Mapping[str, object]] = lambda _: {}
     finish: Callable[[dict[str, object]], None] = lambda config: None
+    when: str | None = None
+    by_layer: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -50,9 +57,13 @@ class Family:
     """One architecture: its `model_type`, config keys, builder and tensor names.
 
     `embedding`: the table of the tokens, which a tied head shares. `prefixes`: what checkpoints may
-    put before the graph's names. `transforms`:
-    how Hugging Face files store a tensor that is not stored as the graph wants it, by the end of
-    its name. `buffers`: patterns (regular expressions) of stored tensors that no op reads.
+    put before the graph's names. `transforms`: how Hugging Face files store a tensor that is not
+    stored as the graph wants it, by the end of its name. `buffers`: patterns (regular expressions)
+    of stored tensors that no op reads. `renamed`: a checkpoint's name for a tensor, without prefix
+    -> the graph's. `stacks`: patterns of tensors that are the rows of one of the graph's; group 1
+    and `.weight` are its name, group 2 the row. `places`: prefixes of a model that is part of a
+    larger one, and what they are without that; `not_run`: patterns of the larger one's other
+    tensors.
     """
 
     model_type: str
@@ -63,7 +74,14 @@ class Family:
     prefixes: tuple[str, ...] = ()
     transforms: Mapping[str, Transform] = field(default_factory=dict)
     buffers: tuple[str, ...] = (r".*rotary_emb\.inv_freq",)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    stacks: tuple[str, ...] = ()
+    places: Mapping[str, str] = field(default_factory=dict)
+    not_run: tuple[str, ...] = ()
 
+
+# Of families whose checkpoints fuse query, key and value of each key/value head.
+SPLIT_QKV = {f"query_key_value.{kind}": Transform.SPLIT_GROUPS for kind in ("weight", "bias")}
 
 LLAMA_TENSORS: dict[str, Stored] = {
     "model.embed_tokens.weight": ("token_embd.weight", Transform.AS_STORED),

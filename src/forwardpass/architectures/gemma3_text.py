@@ -74,7 +74,7 @@ def _what_files_leave_out(config: dict[str, object]) -> None:
         config["sliding_window_pattern"] = 1
 
 
-_NORMS: dict[str, Stored] = {
+FOUR_NORM_TENSORS: dict[str, Stored] = {
     f"model.layers.{{i}}.{ours}.weight": (f"blk.{{i}}.{theirs}.weight", Transform.AS_STORED)
     for ours, theirs in {
         "post_attention_layernorm": "post_attention_norm",
@@ -134,7 +134,7 @@ FAMILY = Family(
     # The GGUF converter adds the 1 to the gains, so those are stored as the graph wants them.
     gguf=GgufNames(
         "gemma3",
-        tensors={**LLAMA_TENSORS, **HEAD_NORM_TENSORS, **_NORMS},
+        tensors={**LLAMA_TENSORS, **HEAD_NORM_TENSORS, **FOUR_NORM_TENSORS},
         keys={
             "attention.sliding_window": "sliding_window",
             "attention.sliding_window_pattern": "sliding_window_pattern",

@@ -203,6 +203,12 @@ class Reference:
                 f"{cached + len(tokens):,} tokens, the model has "
                 f"{config.max_position_embeddings:,} learned positions"
             )
+        for rope in config.rope_parameters.values():
+            if rope.limit is not None and cached + len(tokens) > rope.limit:
+                raise ContextError(
+                    f"{cached + len(tokens):,} tokens, the model's {rope.kind} rope holds for "
+                    f"{rope.limit:,}: beyond, all earlier tokens would be turned anew"
+                )
 
 
 def _pairs(node: Node, positions: Ids) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from forwardpass.cli.console import note, patience
-from forwardpass.cli.options import AcceptUnknown
+from forwardpass.cli.options import AcceptUnknown, Pre
 from forwardpass.cli.progress import TerminalProgress
 from forwardpass.errors import RequestError
 from forwardpass.sampling.ranges import ENGINE_DEFAULTS
@@ -163,6 +163,7 @@ class EngineOptions:
     kv_type: Annotated[
         str | None, typer.Option("--kv-type", metavar="f32", help="type of the KV cache")
     ] = None
+    pre: Pre = None
     accept_unknown: AcceptUnknown = None
 
     def load(self, reference: str, template: Path | None) -> Model:
@@ -181,7 +182,7 @@ class EngineOptions:
             progress=TerminalProgress(),
         )
         with patience(f"loading {opened.label}"):
-            return ready(opened, context=self.context, template=template)
+            return ready(opened, context=self.context, template=template, pre=self.pre)
 
 
 def given(**options: object) -> Options:

@@ -42,12 +42,17 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
     "Look inside": (
         Command("next", "the next-token table"),
         Command("tokens", "a text or request, by section"),
+        Command("score", "how likely a text is, token by token"),
         Command("count", "parameters, bytes, FLOP, KV cache"),
     ),
-    "Time": (Command("profile", "work and time by role"),),
+    "Time": (
+        Command("profile", "work and time by role"),
+        Command("machine", "this machine: level, memory, rates"),
+    ),
     "Files": (
         Command("pull", "download, verified"),
         Command("models", "what is here"),
+        Command("rm", "remove what was downloaded"),
     ),
 }
 COMMANDS = {command.name: command for section in SECTIONS.values() for command in section}
@@ -221,6 +226,11 @@ def _run(command: Command, arguments: list[str]) -> int:
             raise ReaderGoneError from None
         raise broken from None
     except wrong_usage as error:
+        if type(error).__name__ == "NoSuchOption":
+            from forwardpass.cli.absent import absent
+
+            if (elsewhere := absent(arguments)) is not None:
+                raise elsewhere from None
         reason: str = error.format_message()
         raise RequestError(
             reason.rstrip("."),

@@ -28,6 +28,10 @@ AcceptUnknown = Annotated[
         help="load a config with this key, which is not understood, and say so; repeatable",
     ),
 ]
+Pre = Annotated[
+    str | None,
+    typer.Option("--pre", metavar="NAME", help="how a GGUF file's vocabulary cuts text"),
+]
 Visible = Annotated[
     str | None,
     typer.Option("--visible", metavar="N,N,…", help="show one token's work at these contexts"),

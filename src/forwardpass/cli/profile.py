@@ -241,7 +241,7 @@ def _described(opened: Opened, random: bool) -> Description:
 
 
 def _default_visible(described: Description) -> tuple[int, ...]:
-    positions = described.config.max_position_embeddings
+    positions = described.config.context
     return tuple(n for n in DEFAULT_VISIBLE if n <= positions) or (positions,)
 
 

@@ -11,7 +11,7 @@ from forwardpass.cli.account import plural
 from forwardpass.cli.answering import PromptFile, TemplateOptions, prompt_text
 from forwardpass.cli.console import as_json, columns, data, visible
 from forwardpass.cli.groups import with_groups
-from forwardpass.cli.options import AcceptUnknown, Json
+from forwardpass.cli.options import AcceptUnknown, Json, Pre
 from forwardpass.cli.options import Model as Reference
 from forwardpass.cli.progress import TerminalProgress
 from forwardpass.errors import RequestError, TemplateError
@@ -36,6 +36,7 @@ def command(
         Path | None,
         typer.Option("--messages", metavar="FILE", help="a JSON list of messages, or with tools"),
     ] = None,
+    pre: Pre = None,
     accept_unknown: AcceptUnknown = None,
     json: Json = False,
 ) -> None:
@@ -51,6 +52,7 @@ def command(
     tokenizer, chat = load_text(
         model,
         template=template.template,
+        pre=pre,
         accept_unknown=accept_unknown or (),
         progress=TerminalProgress(),
     )

@@ -53,7 +53,7 @@ class Runner:
         if not tokens:
             raise ContextError("the prompt has no tokens")
         if len(tokens) > self.context:
-            most = self.backend.graph.config.max_position_embeddings
+            most = self.backend.graph.config.context
             more = f", or set --context to {most:,} at most" if self.context < most else ""
             raise ContextError(
                 f"a prompt of {len(tokens):,} tokens, the context holds {self.context:,}",
@@ -61,7 +61,13 @@ class Runner:
             )
         cache = self.backend.new_cache()
         scores, done = self._pass(cache, tokens, prompt=True)
-        return Sequence(list(tokens), cache, scores, [done])
+        return Sequence(list(tokens), cache, scores[-1], [done])
+
+    def read(self, cache: Cache, tokens: Tokens[int], wanted: Tokens[int]) -> tuple[F32, Pass]:
+        """One pass over more prompt tokens behind a cache: the logits of its wanted rows, r v."""
+        if cache.length + len(tokens) > self.context:
+            raise ContextError(f"{cache.length + len(tokens):,} tokens, the context holds less")
+        return self._pass(cache, tokens, prompt=True, wanted=wanted)
 
     def decode(self, sequence: Sequence, token: int) -> None:
         """One pass over one generated token, behind the sequence."""
@@ -69,11 +75,19 @@ class Runner:
             raise ContextError(f"the context holds {self.context:,} tokens, and all are used")
         scores, done = self._pass(sequence.cache, [token], prompt=False)
         sequence.tokens.append(token)
-        sequence.scores = scores
+        sequence.scores = scores[-1]
         sequence.passes.append(done)
 
-    def _pass(self, cache: Cache, tokens: Tokens[int], *, prompt: bool) -> tuple[F32, Pass]:
-        shape = SequenceShape(len(tokens), cache.length)
+    def _pass(
+        self,
+        cache: Cache,
+        tokens: Tokens[int],
+        *,
+        prompt: bool,
+        wanted: Tokens[int] | None = None,
+    ) -> tuple[F32, Pass]:
+        rows = 1 if wanted is None else len(wanted)
+        shape = SequenceShape(len(tokens), cache.length, rows)
         start = time.perf_counter()
-        scores = self.backend.run(cache, tokens, generated=not prompt)[-1]
+        scores = self.backend.run(cache, tokens, wanted=wanted, generated=not prompt)
         return scores, Pass(shape, time.perf_counter() - start, prompt)

@@ -6,8 +6,8 @@
     padding to general.alignment, then the tensors' data, each aligned likewise
 
 A string is a u64 length and that many bytes of UTF-8. `ne` counts from the contiguous axis
-outwards, so shapes are its reverse. Version 1 (32-bit lengths), big-endian files and files
-split in parts are refused by name.
+outwards, so shapes are its reverse. Version 1 (32-bit lengths) and big-endian files are refused by
+name; files split in parts are put together in gguf_split.py.
 
 Source: docs/gguf.md of ggml, "File Structure"; the checks are those of ggml/src/gguf.cpp, and
 more: overlapping tensors, names with a NUL, an alignment that is no multiple of 8.
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Container
+from dataclasses import replace
 
 from forwardpass.dtypes import GGML_TYPES
 from forwardpass.errors import FormatError
@@ -45,8 +46,8 @@ _SMALLEST_ENTRY = 8 + 4 + 1
 _SMALLEST_TENSOR = 8 + 4 + _TYPE_AND_OFFSET.size
 
 
-def read_gguf(source: ByteSource) -> TensorFile:
-    """The metadata and tensors of a GGUF file, from its header alone.
+def read_gguf_part(source: ByteSource) -> TensorFile:
+    """The metadata and tensors of one GGUF file, which may be a part, from its header alone.
 
     Errors: `FormatError` for anything that the format does not allow, naming the byte, the key
     or the tensor.
@@ -54,12 +55,6 @@ def read_gguf(source: ByteSource) -> TensorFile:
     header = HeaderReader(source, _HEADER_LIMIT)
     tensor_count, entry_count = _start(header)
     metadata, position = _read_metadata(header, entry_count)
-    if (parts := metadata.get("split.count")) not in (None, 0, 1):
-        raise FormatError(
-            f"{source.name}: one of {quoted(parts)} parts of a split GGUF, "
-            "which cannot be read yet",
-            advice="join them with llama-gguf-split --merge",
-        )
     alignment = _alignment(source.name, metadata.get("general.alignment", DEFAULT_ALIGNMENT))
     tensors, position = _read_tensors(header, tensor_count, position)
     data_start = -(-position // alignment) * alignment
@@ -138,7 +133,7 @@ def _read_tensor(header: HeaderReader, name: str, position: int) -> tuple[Stored
         raise FormatError(f"{header.source.name}: {where} has an axis of size 0: {ne[::-1]}")
     shape = ne[::-1]
     nbytes = stored_bytes(dtype, shape, f"{header.source.name}: {where}")
-    tensor = StoredTensor(name, dtype, shape, offset, nbytes, header.source)
+    tensor = StoredTensor(name, dtype, shape, nbytes, offset, header.source)
     return tensor, position + _TYPE_AND_OFFSET.size
 
 
@@ -152,7 +147,7 @@ def _placed(tensor: StoredTensor, data_start: int, alignment: int) -> StoredTens
         raise FormatError(
             f"{where} takes bytes {offset} to {offset + tensor.nbytes}, the file has {source.size}"
         )
-    return StoredTensor(tensor.name, tensor.dtype, tensor.shape, offset, tensor.nbytes, source)
+    return replace(tensor, offset=offset)
 
 
 def _check_name(file: str, where: str, name: str, known: Container[str]) -> None:

@@ -12,8 +12,10 @@ of 100 MB from safetensors/src/tensor.rs of version 0.8.
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from forwardpass.dtypes import DTYPES
 from forwardpass.errors import FormatError
@@ -76,14 +78,19 @@ def read_safetensors(source: ByteSource) -> TensorFile:
     )
 
 
-def read_sharded(index: ByteSource, open_shard: Callable[[str], ByteSource]) -> TensorFile:
+def read_sharded(
+    index: ByteSource,
+    open_shard: Callable[[str], ByteSource],
+    beside: Mapping[str, int],
+) -> TensorFile:
     """The tensors of all shards that an index lists, in the order of the index.
 
-    `open_shard` turns a shard's file name, which is free of folders, into its bytes; it raises
-    where there is no such file. The sums leave the index itself out. `metadata` is the index's.
+    `open_shard` turns a shard's file name, which is free of folders, into its bytes. `beside` are
+    the files that lie beside the index, with their sizes. The sums leave the index itself out.
+    `metadata` is the index's.
 
-    Errors: `FormatError` for an index or shard that is malformed, and where the index and the
-    shards do not name the same tensors.
+    Errors: `FormatError` for an index or shard that is malformed, for shards that are missing or
+    that the index does not name, and where index and shards do not name the same tensors.
     """
     if index.size > _HEADER_LIMIT:
         raise FormatError(f"{index.name}: {index.size} bytes, at most 100 MB are allowed")
@@ -92,6 +99,7 @@ def read_sharded(index: ByteSource, open_shard: Callable[[str], ByteSource]) -> 
     metadata = content.get("metadata", {})
     if not isinstance(metadata, dict):
         raise FormatError(f"{index.name}: metadata must be an object")
+    _check_shards(index.name, placement, beside)
     shards = {
         name: read_safetensors(open_shard(name)) for name in dict.fromkeys(placement.values())
     }
@@ -139,7 +147,7 @@ def _tensor(source: ByteSource, name: str, entry: object, data_start: int) -> St
         raise FormatError(
             f"{where} ends at byte {data_start + end}, the file at byte {source.size}"
         )
-    return StoredTensor(name, dtype, shape, data_start + begin, nbytes, source)
+    return StoredTensor(name, dtype, shape, nbytes, data_start + begin, source)
 
 
 def _naturals(value: object, where: str) -> tuple[int, ...]:
@@ -186,6 +194,33 @@ def _is_plain_shard_name(shard: str) -> bool:
     )
 
 
+def _check_shards(file: str, placement: Mapping[str, str], beside: Mapping[str, int]) -> None:
+    """Refuses shards that are missing, and files that are called like shards and not named."""
+    counts = Counter(placement.values())
+    base = file.replace("\\", "/").rpartition("/")[2].removesuffix(INDEX_SUFFIX)
+    shard = re.compile(rf"{re.escape(base)}-\d{{5}}-of-\d{{5}}\.safetensors")
+    missing = [
+        f"missing: {quoted(n)} with {count} tensors"
+        for n, count in counts.items()
+        if n not in beside
+    ]
+    stray = [
+        f"not in the index: {quoted(name)}, {size:,} bytes"
+        for name, size in sorted(beside.items())
+        if shard.fullmatch(name) and name not in counts
+    ]
+    if faults := missing + stray:
+        raise FormatError(
+            f"{file}: {len(missing)} of {len(counts)} shards missing, {len(stray)} too many",
+            *_cut(faults),
+        )
+
+
+def _cut(faults: Sequence[str]) -> list[str]:
+    more = len(faults) - _NAMES_SHOWN
+    return [*faults[:_NAMES_SHOWN], *([f"and {more} more"] if more > 0 else [])]
+
+
 def _check_placement(
     file: str, placement: Mapping[str, str], shards: Mapping[str, TensorFile]
 ) -> None:
@@ -201,9 +236,7 @@ def _check_placement(
         if placement.get(name) != shard
     ]
     if faults := missing + extra:
-        more = len(faults) - _NAMES_SHOWN
         raise FormatError(
             f"{file}: {len(missing)} tensors missing from the shards, {len(extra)} too many",
-            *faults[:_NAMES_SHOWN],
-            *([f"and {more} more"] if more > 0 else []),
+            *_cut(faults),
         )

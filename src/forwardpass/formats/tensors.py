@@ -1,12 +1,14 @@
 """A tensor as a file stores it, and a file as a set of named tensors.
 
 Everything here is lazy: a `StoredTensor` knows where its bytes are and what they mean, and
-reads or decodes them when asked.
+reads or decodes them when asked. A `Tensor` may also be packed in several stored ones
+(`packed.py`).
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -26,8 +28,8 @@ _MAX_ELEMENTS = 1 << 56
 
 
 @dataclass(frozen=True)
-class StoredTensor:
-    """`nbytes` bytes at byte `offset` of `source` that hold `shape` elements of type `dtype`.
+class Tensor(ABC):
+    """`shape` elements of type `dtype`, in `nbytes` bytes of a file.
 
     `shape` is row-major, the last axis contiguous, as in torch and safetensors.
     """
@@ -35,30 +37,31 @@ class StoredTensor:
     name: str
     dtype: DType
     shape: tuple[int, ...]
-    offset: int
     nbytes: int
-    source: ByteSource = field(repr=False)
 
     @property
     def elements(self) -> int:
         """The product of the axes; 1 for a scalar."""
         return math.prod(self.shape)
 
+    @abstractmethod
     def raw(self) -> memoryview:
-        """The bytes as stored, read-only; not copied where the source is a mapped file."""
-        return self._bytes(0, self.nbytes)
+        """The bytes as stored, read-only."""
 
+    @abstractmethod
     def numpy(self) -> NDArray[np.float32]:
         """All elements as float32, in `shape`; read-only where they are stored as float32.
 
-        Errors: `FormatError` where the type has no decoder.
+        Errors: `FormatError` where the type has no decoder, or the bytes have no meaning.
         """
-        return self._decode(0, self.nbytes).reshape(self.shape)
+
+    @abstractmethod
+    def _rows(self, start: int, stop: int) -> NDArray[np.float32]: ...
 
     def rows(self, start: int, stop: int) -> NDArray[np.float32]:
         """Rows `start` to `stop` (excluded) along the first axis as float32: (stop - start, …).
 
-        A tensor of fewer than two axes has no rows. Only the bytes of those rows are read.
+        A tensor of fewer than two axes has no rows.
 
         Errors: `IndexError` for rows outside the tensor, `FormatError` as in `numpy`.
         """
@@ -68,6 +71,27 @@ class StoredTensor:
             raise IndexError(
                 f"tensor {quoted(self.name)}: rows {start} to {stop} of {self.shape[0]}"
             )
+        return self._rows(start, stop)
+
+
+@dataclass(frozen=True)
+class StoredTensor(Tensor):
+    """A tensor whose `nbytes` bytes lie together, at byte `offset` of `source`.
+
+    `raw` copies nothing where the source is a mapped file; `rows` reads the bytes of those rows
+    and no others.
+    """
+
+    offset: int
+    source: ByteSource = field(repr=False)
+
+    def raw(self) -> memoryview:
+        return self._bytes(0, self.nbytes)
+
+    def numpy(self) -> NDArray[np.float32]:
+        return self._decode(0, self.nbytes).reshape(self.shape)
+
+    def _rows(self, start: int, stop: int) -> NDArray[np.float32]:
         width = self.nbytes // max(self.shape[0], 1)
         values = self._decode(start * width, (stop - start) * width)
         return values.reshape(stop - start, *self.shape[1:])
@@ -101,7 +125,7 @@ class TensorFile:
     format: str
     name: str
     metadata: Mapping[str, object]
-    tensors: Mapping[str, StoredTensor]
+    tensors: Mapping[str, Tensor]
     header_bytes: int
     file_bytes: int
     bytes_read: int

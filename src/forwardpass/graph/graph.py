@@ -15,10 +15,10 @@ from math import prod
 from forwardpass.config import ModelConfig
 from forwardpass.errors import GraphError
 from forwardpass.graph.axes import Dim, Shape, unify
-from forwardpass.graph.ops import OPS, Op
+from forwardpass.graph.ops import ACTIVATIONS, OPS, Op
 from forwardpass.rope import Rope
 
-Attribute = int | float | Rope | None
+Attribute = int | float | Rope | tuple[float, ...] | None
 
 
 class Role(StrEnum):
@@ -155,16 +155,18 @@ class GraphBuilder:
             raise GraphError(f"{full} is asked for as {shape} and as {known.shape}")
         return known
 
-    def embed(self, name: str) -> Value:
-        """Token rows, n d."""
-        table = self.weight(f"{name}.weight", self.config.vocab_size, self.config.hidden_size)
+    def embed(self, name: str, width: int | None = None) -> Value:
+        """Token rows, n d; of `width` where the embedding is narrower than the layers."""
+        width = width or self.config.hidden_size
+        table = self.weight(f"{name}.weight", self.config.vocab_size, width)
         return self._add("embed", [self.tokens], [table], role=Role.EMBEDDING)
 
-    def add_positions(self, x: Value, name: str) -> Value:
-        """x plus the learned row of each position, n d."""
-        count = self.config.max_position_embeddings
+    def add_positions(self, x: Value, name: str, offset: int = 0) -> Value:
+        """x plus the learned row of each position, n d; that of the first is row `offset`."""
+        count = self.config.max_position_embeddings + offset
         table = self.weight(f"{name}.weight", count, self.config.hidden_size)
-        return self._add("add_positions", [x, self.positions], [table], role=Role.EMBEDDING)
+        inputs = [x, self.positions]
+        return self._add("add_positions", inputs, [table], role=Role.EMBEDDING, offset=offset)
 
     def scale(self, x: Value, factor: float) -> Value:
         """x × factor."""
@@ -188,6 +190,15 @@ class GraphBuilder:
         """x seen by head, n h e."""
         return self._add("heads", [x], given={"e": self.config.head_dim})
 
+    def split_heads(self, qkv: Value) -> tuple[Value, Value, Value]:
+        """Query (n h e), key and value (n g e) heads of a fused projection, n ((h + 2g) e)."""
+        config = self.config
+        q = config.num_attention_heads * config.head_dim
+        k = q + config.num_key_value_heads * config.head_dim
+        v = k + config.num_key_value_heads * config.head_dim
+        query, key, value = (self.columns(qkv, *ends) for ends in ((0, q), (q, k), (k, v)))
+        return self.heads(query), self.heads(key), self.heads(value)
+
     def flat(self, x: Value) -> Value:
         """Heads joined, n (h e)."""
         return self._add("flat", [x])
@@ -203,12 +214,41 @@ class GraphBuilder:
         bias = self.weight(f"{name}.bias", self._width(x))
         return self._add("layer_norm", [x], [gain, bias], eps=self.config.norm_eps)
 
-    def rope(self, x: Value, rope: Rope) -> Value:
-        """x turned by position, n h e."""
-        if not self.config.rope_factors:
-            return self._add("rope", [x, self.positions], rope=rope)
-        factors = self._global_weight("rope_freqs.weight", self.config.head_dim // 2)
-        return self._add("rope_factors", [x, self.positions], [factors], rope=rope)
+    def plain_layer_norm(self, x: Value, name: str) -> Value:
+        """x centered and divided by its deviation over the last axis, times a gain."""
+        gain = self.weight(f"{name}.weight", self._width(x))
+        return self._add("plain_layer_norm", [x], [gain], eps=self.config.norm_eps)
+
+    def head_layer_norm(self, x: Value, name: str) -> Value:
+        """Each head of x centered and divided by its deviation, times its own gain, n h e."""
+        heads = x.shape[1]
+        assert isinstance(heads, int)
+        gain = self.weight(f"{name}.weight", heads, self._width(x))
+        return self._add("head_layer_norm", [x], [gain], eps=self.config.norm_eps)
+
+    def rope(
+        self, x: Value, rope: Rope, *, dims: int | None = None, interleaved: bool = False
+    ) -> Value:
+        """x turned by position, n h e: the first `dims` elements of each head.
+
+        `dims` are head_dim × the rope's partial_rotary_factor unless given. `interleaved` turns
+        pairs of neighbors instead of the halves of those elements.
+        """
+        if dims is None:
+            dims = int(self._width(x) * rope.partial_rotary_factor)
+        name, weights = "rope", []
+        if self.config.rope_factors:
+            stored = "rope_factors_short" if rope.kind == "longrope" else "rope_freqs"
+            name, weights = "rope_factors", [self._global_weight(f"{stored}.weight", dims // 2)]
+        return self._add(
+            name,
+            [x, self.positions],
+            weights,
+            given={"dims": dims},
+            rope=rope,
+            dims=dims,
+            interleaved=interleaved,
+        )
 
     def cache(self, x: Value, name: str, window: int | None = None) -> Value:
         """x appended to the cache `name` of this layer; all of it, g s e."""
@@ -227,10 +267,12 @@ class GraphBuilder:
         scale: float | None = None,
         window: int | None = None,
         softcap: float | None = None,
+        slopes: tuple[float, ...] | None = None,
     ) -> Value:
         """Keys and values cached, then each query's softmax-weighted mix of values, n h e.
 
-        `scale` multiplies the scores (1/√e unless given); `window` limits how far back is seen.
+        `scale` multiplies the scores (1/√e unless given); `window` limits how far back is seen;
+        each head's entry of `slopes` lowers its scores by so much a position of distance.
         """
         keys = self.cache(k, "self_attn.key", window)
         values = self.cache(v, "self_attn.value", window)
@@ -242,11 +284,16 @@ class GraphBuilder:
             scale=factor,
             window=window,
             softcap=softcap,
+            slopes=slopes,
         )
 
     def gelu(self, x: Value) -> Value:
         """GELU of x, tanh form."""
         return self._add("gelu", [x])
+
+    def activation(self, x: Value) -> Value:
+        """The config's `hidden_act` of x, n f."""
+        return self._add(ACTIVATIONS[self.config.hidden_act], [x])
 
     def silu_multiply(self, gate: Value, up: Value) -> Value:
         """silu(gate) × up, n f."""
@@ -264,10 +311,14 @@ class GraphBuilder:
         """The rows of x whose logits are asked for, r d."""
         return self._add("wanted_rows", [x, self.rows])
 
-    def head(self, x: Value, tied_to: str) -> Value:
+    def head(self, x: Value, tied_to: str, bias: bool = False) -> Value:
         """Scores of the vocabulary, r v: by `lm_head`, or by the embedding where they are tied."""
         name = tied_to if self.config.tie_word_embeddings else "lm_head"
-        return self.linear(x, name, self.config.vocab_size, Role.HEAD)
+        if not bias:
+            return self.linear(x, name, self.config.vocab_size, Role.HEAD)
+        table = self.weight(f"{name}.weight", self.config.vocab_size, self._width(x))
+        starts = self.weight("lm_head.bias", self.config.vocab_size)
+        return self._add("linear_bias", [x], [table, starts], role=Role.HEAD)
 
     def softcap(self, x: Value, cap: float) -> Value:
         """cap × tanh(x / cap)."""

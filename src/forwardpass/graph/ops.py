@@ -7,9 +7,9 @@ of (query, visible key) pairs of the pass in this layer. A multiply-add is 2 FLO
 
 FLOP of the op's own role and FLOP of `other` (norms, activations, softmax, adds, rope) are separate
 rules that are never added to each other. The per-element rules of `other`: norm 4, softmax 3 a
-pair and head, residual add 1, GELU 8, SiLU 4, a product of two vectors 1, rope 3, scale 1, soft
-cap 3; a bias is the start value of its sum and a table look-up moves bytes: 0. docs/accounting.md
-gives the reasons.
+pair and head, residual add 1, GELU 8, SiLU 4, ReLU 1, a product of two vectors 1, rope 3 (of what
+is turned), scale 1, soft cap 3; a bias, also one of ALiBi, is the start value of its sum and a
+table look-up moves bytes: 0. docs/accounting.md gives the reasons.
 
 Axes: n tokens of the pass, r rows whose logits are wanted, s tokens visible in the cache, d hidden,
 h query heads, g key/value heads, e head_dim, f intermediate, v vocabulary, i and o the inputs and
@@ -62,8 +62,10 @@ _TABLE = (
     Op(
         "add_positions",
         axes="n d, n, p d -> n d",
+        attributes=("offset",),
         lookup=True,
-        source="learned positions, added as part of the look-up; GPT-2 (Radford et al. 2019)",
+        source="learned positions, added as part of the look-up; GPT-2 (Radford et al. 2019), "
+        "from row 2 on in OPT (arXiv:2205.01068)",
     ),
     Op(
         "scale",
@@ -110,18 +112,35 @@ _TABLE = (
         source="arXiv:1607.06450 section 3.1",
     ),
     Op(
+        "plain_layer_norm",
+        axes="... d, d -> ... d",
+        other=lambda elements, **_: 4 * elements,
+        attributes=("eps",),
+        source="arXiv:1607.06450 section 3.1 without the bias; Command R",
+    ),
+    Op(
+        "head_layer_norm",
+        axes="n h e, h e -> n h e",
+        other=lambda elements, **_: 4 * elements,
+        attributes=("eps",),
+        source="arXiv:1607.06450 section 3.1 over head_dim, a gain for each head and no bias; "
+        "StableLM 2 12B, Command R+",
+    ),
+    Op(
         "rope",
         axes="n h e, n -> n h e",
-        other=lambda elements, **_: 3 * elements,
-        attributes=("rope",),
-        source="arXiv:2104.09864 equation 34, the halves of a head paired",
+        other=lambda elements, e, dims, **_: 3 * elements * dims // e,
+        attributes=("rope", "dims", "interleaved"),
+        source="arXiv:2104.09864 equation 34, of the first dims elements of a head: their halves "
+        "paired, or neighbors where interleaved",
     ),
     Op(
         "rope_factors",
         axes="n h e, n, k -> n h e",
-        other=lambda elements, **_: 3 * elements,
-        attributes=("rope",),
-        source="rope whose k = e/2 angles are divided by a stored vector; GGUF rope_freqs.weight",
+        other=lambda elements, e, dims, **_: 3 * elements * dims // e,
+        attributes=("rope", "dims", "interleaved"),
+        source="rope whose k = dims/2 angles are divided by a stored vector; GGUF "
+        "rope_freqs.weight, rope_factors_short.weight",
     ),
     Op(
         "cache",
@@ -135,16 +154,28 @@ _TABLE = (
         axes="n h e, g s e, g s e, n -> n h e",
         flops=lambda h, e, pairs, **_: 4 * h * e * pairs,
         other=lambda h, pairs, **_: 3 * h * pairs,
-        attributes=("scale", "window", "softcap"),
+        attributes=("scale", "window", "softcap", "slopes"),
         phased=True,
         source="arXiv:1706.03762 section 3.2, grouped as in arXiv:2305.13245; windows as in "
-        "arXiv:2310.06825, soft caps as in arXiv:2408.00118",
+        "arXiv:2310.06825, soft caps as in arXiv:2408.00118, slopes as in arXiv:2108.12409",
     ),
     Op(
         "gelu",
         axes="n f -> n f",
         other=lambda elements, **_: 8 * elements,
         source="arXiv:1606.08415, the tanh form",
+    ),
+    Op(
+        "gelu_erf",
+        axes="n f -> n f",
+        other=lambda elements, **_: 8 * elements,
+        source="arXiv:1606.08415, the form by the error function",
+    ),
+    Op(
+        "relu",
+        axes="n f -> n f",
+        other=lambda elements, **_: elements,
+        source="max(x, 0); OPT (arXiv:2205.01068)",
     ),
     Op(
         "silu_multiply",
@@ -179,3 +210,12 @@ _TABLE = (
     ),
 )
 OPS: dict[str, Op] = {op.name: op for op in _TABLE}
+
+# `hidden_act` in configs -> the op of an MLP without a gate. `gelu_fast` rounds √(2/π) otherwise.
+ACTIVATIONS: dict[str, str] = {
+    "gelu": "gelu_erf",
+    "gelu_new": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "gelu_fast": "gelu",
+    "relu": "relu",
+}

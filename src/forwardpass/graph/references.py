@@ -25,6 +25,13 @@ Ids = npt.NDArray[np.int64]
 
 TILE = 32
 _GELU = math.sqrt(2 / math.pi)
+_HALF_ROOT = math.sqrt(0.5)
+
+# The polynomial through values of e^x² erfc(x), over 2 ÷ (2 + x), up to x = 6: highest power first.
+_LAST = 6.0
+_SCALED = np.vectorize(lambda place: math.exp((2 / place - 2) ** 2) * math.erfc(2 / place - 2))
+_CURVE = np.polynomial.Chebyshev.interpolate(_SCALED, 12, domain=[2 / (2 + _LAST), 1])
+_ERFC = _CURVE.convert(kind=np.polynomial.Polynomial).coef[::-1]
 
 
 def embed(tokens: Ids, table: F32) -> F32:
@@ -32,9 +39,9 @@ def embed(tokens: Ids, table: F32) -> F32:
     return np.take(table, tokens, axis=0)
 
 
-def add_positions(x: F32, positions: Ids, table: F32) -> F32:
-    """x plus row `positions[n]` of the table, n d."""
-    return x + np.take(table, positions, axis=0)
+def add_positions(x: F32, positions: Ids, table: F32, *, offset: int = 0) -> F32:
+    """x plus row `positions[n]` + offset of the table, n d."""
+    return x + np.take(table, positions + offset, axis=0)
 
 
 def scale(x: F32, *, factor: float) -> F32:
@@ -82,24 +89,35 @@ def rms_norm(x: F32, gain: F32, *, eps: float) -> F32:
 
 def layer_norm(x: F32, gain: F32, bias: F32, *, eps: float) -> F32:
     """(x − mean) ÷ √(variance + eps) × gain + bias, over the last axis."""
-    mean: F32 = np.mean(x, axis=-1, keepdims=True, dtype=np.float32)
-    centered = x - mean
-    power: F32 = np.mean(np.square(centered), axis=-1, keepdims=True, dtype=np.float32)
-    root: F32 = np.sqrt(power + np.float32(eps))
-    return centered / root * gain + bias
+    return _centered(x, eps) * gain + bias
 
 
-def rope(x: F32, positions: Ids, *, rope: Rope) -> F32:
-    """Pair (i, i + e/2) of each head turned by position × its angle, n h e.
+def plain_layer_norm(x: F32, gain: F32, *, eps: float) -> F32:
+    """(x − mean) ÷ √(variance + eps) × gain, over the last axis."""
+    return _centered(x, eps) * gain
 
-    Angles and their cosines are computed in float64 and rounded once.
+
+def head_layer_norm(x: F32, gain: F32, *, eps: float) -> F32:
+    """(x − mean) ÷ √(variance + eps) of each head, times its gain, n h e."""
+    return _centered(x, eps) * gain
+
+
+def rope(x: F32, positions: Ids, *, rope: Rope, dims: int, interleaved: bool) -> F32:
+    """The first `dims` elements of each head turned in pairs by position × angle, n h e.
+
+    Pairs are (i, i + dims/2), or (2i, 2i + 1) where `interleaved`. Angles and their cosines are
+    computed in float64 and rounded once.
     """
-    return _turn(x, positions, np.array(inverse_frequencies(rope, x.shape[-1])))
+    angles = np.array(inverse_frequencies(rope, dims))
+    return _turn(x, positions, angles, rope.attention_factor, interleaved)
 
 
-def rope_factors(x: F32, positions: Ids, factors: F32, *, rope: Rope) -> F32:
+def rope_factors(
+    x: F32, positions: Ids, factors: F32, *, rope: Rope, dims: int, interleaved: bool
+) -> F32:
     """Like `rope`, each angle divided by its stored factor."""
-    return _turn(x, positions, np.array(inverse_frequencies(rope, x.shape[-1])) / factors)
+    angles = np.array(inverse_frequencies(rope, dims)) / factors
+    return _turn(x, positions, angles, rope.attention_factor, interleaved)
 
 
 def cache(x: F32, store: F32, *, start: int) -> F32:
@@ -124,11 +142,13 @@ def attention(
     scale: float,
     window: int | None,
     softcap: float | None,
+    slopes: tuple[float, ...] | None = None,
     generated: bool = False,
 ) -> F32:
     """For each query, the softmax-weighted mix of the values that it sees, n h e.
 
     Query n at `positions[n]` sees keys 0 … positions[n], the last `window` of them where given.
+    `slopes` lower each head's scores by slope × distance (ALiBi).
     """
     n, h, e = q.shape
     g = keys.shape[0]
@@ -148,6 +168,8 @@ def attention(
         if softcap is not None:
             scores = np.tanh(scores / np.float32(softcap)) * np.float32(softcap)
         scores = scores.reshape(g, h // g, tile.shape[0], seen - low)
+        if slopes is not None:
+            scores += _biases(slopes, first + start, low, scores.shape)
         scores[:, :, _hidden(first + start, tile.shape[0], low, seen, window)] = -np.inf
         weights = _softmax(scores).reshape(g, -1, seen - low)
         mixed = (weights @ values[:, low:seen]).reshape(g, h // g, tile.shape[0], e)
@@ -160,6 +182,23 @@ def gelu(x: F32) -> F32:
     inner = (x + x * x * x * np.float32(0.044715)) * np.float32(_GELU)
     curve: F32 = np.tanh(inner)
     return x * np.float32(0.5) * (curve + np.float32(1))
+
+
+def gelu_erf(x: F32) -> F32:
+    """½ x (1 + erf(x ÷ √2)).
+
+    The error function is computed in float64 and the result rounded once.
+    """
+    out = np.empty_like(x)
+    for row, result in zip(x, out, strict=True):
+        tail = 0.5 * _erfc(np.abs(row, dtype=np.float64) * _HALF_ROOT)
+        result[:] = row * np.where(row < 0, tail, 1 - tail)
+    return out
+
+
+def relu(x: F32) -> F32:
+    """max(x, 0)."""
+    return np.maximum(x, np.float32(0))
 
 
 def silu_multiply(gate: F32, up: F32) -> F32:
@@ -192,6 +231,15 @@ def wanted_rows(x: F32, rows: Ids) -> F32:
     return np.take(x, rows, axis=0)
 
 
+def _centered(x: F32, eps: float) -> F32:
+    """(x − mean) ÷ √(variance + eps), over the last axis."""
+    mean: F32 = np.mean(x, axis=-1, keepdims=True, dtype=np.float32)
+    centered = x - mean
+    power: F32 = np.mean(np.square(centered), axis=-1, keepdims=True, dtype=np.float32)
+    root: F32 = np.sqrt(power + np.float32(eps))
+    return centered / root
+
+
 def _tiles(x: F32) -> list[F32]:
     padding = -x.shape[0] % TILE
     if padding:
@@ -199,13 +247,45 @@ def _tiles(x: F32) -> list[F32]:
     return [x[start : start + TILE] for start in range(0, x.shape[0], TILE)]
 
 
-def _turn(x: F32, positions: Ids, frequencies: npt.NDArray[np.float64]) -> F32:
-    angles = positions[:, None] * frequencies  # n e/2
-    cos = np.cos(angles).astype(np.float32)[:, None]
-    sin = np.sin(angles).astype(np.float32)[:, None]
-    half = x.shape[-1] // 2
-    left, right = x[..., :half], x[..., half:]
-    return np.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1)
+def _turn(
+    x: F32,
+    positions: Ids,
+    frequencies: npt.NDArray[np.float64],
+    length: float,
+    interleaved: bool,
+) -> F32:
+    """The first elements of x, two a frequency, turned and made `length` times as long."""
+    angles = positions[:, None] * frequencies  # n dims/2
+    cos = (np.cos(angles) * length).astype(np.float32)[:, None]
+    sin = (np.sin(angles) * length).astype(np.float32)[:, None]
+    half = len(frequencies)
+    out = x.copy()
+    first, second = slice(0, half), slice(half, 2 * half)
+    if interleaved:
+        first, second = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
+    left, right = x[..., first], x[..., second]
+    out[..., first] = left * cos - right * sin
+    out[..., second] = right * cos + left * sin
+    return out
+
+
+def _biases(slopes: tuple[float, ...], first: int, low: int, shape: tuple[int, ...]) -> F32:
+    """slope × (key − query), g h/g queries keys: 0 for a query's own key, less for earlier ones."""
+    g, share, rows, seen = shape
+    queries, keys = np.arange(first, first + rows), np.arange(low, low + seen)
+    behind = (keys[None] - queries[:, None]).astype(np.float32)
+    return np.array(slopes, np.float32).reshape(g, share, 1, 1) * behind
+
+
+def _erfc(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """1 − erf(x) for x ≥ 0, to 2e-10 of itself up to 6; beyond, erf(x) is 1 in a float64."""
+    place = 2 / (2 + np.minimum(x, _LAST))
+    found = np.full_like(place, _ERFC[0])
+    for factor in _ERFC[1:]:
+        found *= place
+        found += factor
+    found *= np.exp(-x * x)
+    return found
 
 
 def _hidden(

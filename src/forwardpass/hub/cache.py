@@ -76,6 +76,10 @@ class Cache:
             fresh.write_text(json.dumps(vars(stamp)), encoding="utf-8")
             fresh.replace(target)
 
+    def forget(self, path: Path) -> None:
+        """Drops the stamp of a file that is gone."""
+        self._stamp_path(path).unlink(missing_ok=True)
+
     def verified(
         self,
         path: Path,

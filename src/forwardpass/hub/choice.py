@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal
 
 from forwardpass.errors import ModelNotFound, nearest
+from forwardpass.formats.gguf_split import PartName, part_name
 from forwardpass.hub.digest import Digest
 from forwardpass.units import size
 
@@ -44,7 +45,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Choice:
-    """The files of one model: a single GGUF, or a folder's worth with the weights last."""
+    """The files of one model: a GGUF, whole or in parts, or a folder's with the weights last."""
 
     kind: Literal["gguf", "folder"]
     files: tuple[RemoteFile, ...]
@@ -68,15 +69,19 @@ def choose(listing: Listing, selector: str | None, label: str) -> Choice:
 
     Errors: `ModelNotFound` listing what there is, where nothing or more than one thing matches.
     """
-    ggufs = [file for file in listing.files if file.path.lower().endswith(".gguf")]
+    everything = [file for file in listing.files if file.path.lower().endswith(".gguf")]
+    ggufs = _first_parts(everything)
     if selector is not None:
-        return Choice("gguf", (_picked(ggufs, selector, label),))
+        wanted = selector.lower()
+        named = [f for f in everything if wanted in (f.path.lower(), _name(f).lower())]
+        picked = named[0] if len(named) == 1 else _picked(ggufs, selector, label)
+        return Choice("gguf", _all_parts(picked, everything))
     folder = _folder(listing.files)
     if folder is not None:
         return folder
     models = [file for file in ggufs if not _name(file).lower().startswith("mmproj")]
     if len(models) == 1:
-        return Choice("gguf", (models[0],))
+        return Choice("gguf", _all_parts(models[0], everything))
     if models:
         raise ModelNotFound(
             f"{label} holds {len(models)} GGUF files; name one",
@@ -87,6 +92,41 @@ def choose(listing: Listing, selector: str | None, label: str) -> Choice:
         f"{label}: this repository holds no model that can be read",
         "wanted a .gguf file, or config.json with .safetensors files",
     )
+
+
+def missing_parts(choice: Choice) -> list[str]:
+    """The paths of the parts of a split GGUF that the repository does not hold."""
+    found = _part(choice.files[0]) if choice.kind == "gguf" else None
+    if found is None:
+        return []
+    folder, part = found
+    here = {file.path for file in choice.files}
+    return [path for name in part.all if (path := folder + name) not in here]
+
+
+def _part(file: RemoteFile) -> tuple[str, PartName] | None:
+    """The folder of a part of a split GGUF, with its slash, and what its name says."""
+    part = part_name(_name(file))
+    return (file.path.removesuffix(_name(file)), part) if part is not None else None
+
+
+def _first_parts(ggufs: Sequence[RemoteFile]) -> list[RemoteFile]:
+    """One file a model: of a split one the first part that is there, with the bytes of all."""
+    groups: dict[tuple[object, ...], list[RemoteFile]] = {}
+    for file in ggufs:
+        found = _part(file)
+        key = (file.path,) if found is None else (found[0], found[1].stem, found[1].parts)
+        groups.setdefault(key, []).append(file)
+    firsts = (sorted(group, key=lambda file: file.path) for group in groups.values())
+    return [replace(group[0], bytes=sum(file.bytes for file in group)) for group in firsts]
+
+
+def _all_parts(picked: RemoteFile, ggufs: Sequence[RemoteFile]) -> tuple[RemoteFile, ...]:
+    """The file itself, or the parts that it is one of, in order."""
+    found = _part(picked)
+    wanted = [found[0] + name for name in found[1].all] if found is not None else [picked.path]
+    by_path = {file.path: file for file in ggufs}
+    return tuple(by_path[path] for path in wanted if path in by_path)
 
 
 def _picked(ggufs: Sequence[RemoteFile], selector: str, label: str) -> RemoteFile:

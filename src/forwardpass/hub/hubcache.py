@@ -17,7 +17,7 @@ from forwardpass.hub.references import HubId
 
 _BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_PART = re.compile(r".*-\d{5}-of-(\d{5})\.safetensors")
+_PART = re.compile(r".*-\d{5}-of-(\d{5})\.(?:safetensors|gguf)")
 
 
 def cached_by_the_hub(repo: str, commit: str, file: str) -> Path | None:

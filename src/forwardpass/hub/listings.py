@@ -50,6 +50,11 @@ def kept_listing(hub_id: HubId, cache: Cache) -> Listing | None:
     return listing if listing is not None and listing.repo == hub_id.repo else None
 
 
+def forget_listing(hub_id: HubId, cache: Cache) -> None:
+    """Drops what was kept for the id's revision."""
+    _path(hub_id, cache).unlink(missing_ok=True)
+
+
 def kept_listings(cache: Cache) -> Iterator[tuple[str, Listing]]:
     """All kept listings, each with the revision that it was kept for."""
     for path in sorted((cache.home / "hub").glob("*/*.json")):

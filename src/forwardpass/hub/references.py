@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from forwardpass.errors import ModelNotFound, RequestError, nearest
+from forwardpass.formats.gguf_split import part_name
 from forwardpass.hub.paths import written
 
 Kind = Literal["gguf", "folder", "config", "safetensors", "shape"]
@@ -84,7 +85,7 @@ def local_model(reference: str) -> ModelFiles | None:
         kind = _kind_of(path)
         if kind is None:
             return None
-        size = folder_bytes(path) if kind == "folder" else path.stat().st_size
+        size = folder_bytes(path) if kind == "folder" else _file_bytes(path)
     except (OSError, ValueError):
         return None
     return ModelFiles(kind, (path,), reference, LOCAL, None, size)
@@ -105,6 +106,13 @@ def _kind_of(path: Path) -> Kind | None:
 def folder_bytes(folder: Path) -> int:
     """Bytes of the files that lie in a folder itself, not in folders below it."""
     return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+
+
+def _file_bytes(path: Path) -> int:
+    """Bytes of a file; of all parts where it is one part of a split GGUF."""
+    part = part_name(path.name)
+    paths = [path] if part is None else [path.with_name(name) for name in part.all]
+    return sum(path.stat().st_size for path in paths if path.is_file())
 
 
 def means_a_path(reference: str) -> bool:

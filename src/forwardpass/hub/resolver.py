@@ -7,10 +7,10 @@ import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from forwardpass.errors import DownloadError
+from forwardpass.errors import DownloadError, ModelNotFound
 from forwardpass.hub.cache import HOME, Cache, Stamp, settings
 from forwardpass.hub.catalogue import Catalogue, Entry, HubPlace
-from forwardpass.hub.choice import Choice, Listing, RemoteFile, choose
+from forwardpass.hub.choice import Choice, Listing, RemoteFile, choose, missing_parts
 from forwardpass.hub.download import Source, Wanted, fetch
 from forwardpass.hub.failures import SourceFailed, writing
 from forwardpass.hub.hubcache import cached_by_the_hub, is_whole, listing_from_cache
@@ -58,7 +58,7 @@ def resolve(
     `DownloadError` where it could not be fetched, or is not here and `fetch` is false.
     """
     listener = progress or Silent()
-    found = _named(reference, catalogue, shapes)
+    found = named(reference, catalogue, shapes)
     if isinstance(found, ModelFiles):
         return found
     here = None if refresh and isinstance(found, HubId) else _here(found, cache)
@@ -102,7 +102,7 @@ def locate(
 
     Errors: `ModelNotFound` where there is no such model.
     """
-    return _here(_named(reference, catalogue, shapes), cache)
+    return _here(named(reference, catalogue, shapes), cache)
 
 
 def _here(found: ModelFiles | Entry | HubId, cache: Cache) -> ModelFiles | None:
@@ -128,7 +128,17 @@ def open_remote(reference: str, *, catalogue: Catalogue) -> tuple[HubFile, ...] 
     except SourceFailed as failure:
         raise DownloadError(f"{reference}: the Hugging Face hub: {failure}") from failure
     choice = choose(listing, hub_id.selector, reference)
+    _check_parts(choice, reference)
     return tuple(HubFile(listing.repo, listing.commit, file) for file in choice.files)
+
+
+def _check_parts(choice: Choice, label: str) -> None:
+    """Refuses a split GGUF before its first byte is fetched where not all of it is there."""
+    if missing := missing_parts(choice):
+        total = len(missing) + len(choice.files)
+        raise ModelNotFound(
+            f"{label}: the repository lacks {len(missing)} of the {total} parts", *missing[:5]
+        )
 
 
 def _open_entry(entry: Entry) -> tuple[HubFile, ...] | None:
@@ -140,9 +150,13 @@ def _open_entry(entry: Entry) -> tuple[HubFile, ...] | None:
     return (HubFile(place.repo, place.revision, file),)
 
 
-def _named(
+def named(
     reference: str, catalogue: Catalogue, shapes: Collection[str]
 ) -> ModelFiles | Entry | HubId:
+    """What a reference means: files at a path or a shape, a model of the catalogue, or a hub id.
+
+    Errors: `ModelNotFound` where it means nothing.
+    """
     local = local_model(reference)
     if local is not None:
         return local
@@ -205,12 +219,15 @@ def _hub_here(hub_id: HubId, cache: Cache) -> ModelFiles | None:
     if listing is None:
         return None
     choice = choose(listing, hub_id.selector, hub_id.text)
-    places = [_place(listing, file, cache) for file in choice.files]
-    if choice.kind == "gguf":
-        return _hub_files(hub_id, listing, choice, places[0]) if places[0] else None
+    if len(choice.files) == 1 and choice.kind == "gguf":
+        place = _place(listing, choice.files[0], cache)
+        return _hub_files(hub_id, listing, choice, place) if place else None
     folder = snapshot(listing, cache)
     inside = [_verified(folder / file.path, file, cache) for file in choice.files]
-    return _hub_files(hub_id, listing, choice, folder) if all(inside) else None
+    if not all(inside):
+        return None
+    path = folder if choice.kind == "folder" else folder / choice.files[0].path
+    return _hub_files(hub_id, listing, choice, path)
 
 
 def _fetch_hub(hub_id: HubId, cache: Cache, progress: Progress) -> ModelFiles:
@@ -221,6 +238,7 @@ def _fetch_hub(hub_id: HubId, cache: Cache, progress: Progress) -> ModelFiles:
         reason = f"{failure} ({time.monotonic() - started:.1f} s)"
         return _without_the_hub(hub_id, cache, progress, reason)
     choice = choose(listing, hub_id.selector, hub_id.text)
+    _check_parts(choice, hub_id.text)
     keep_listing(hub_id, listing, cache)
     return _bring(hub_id, listing, choice, cache, progress)
 
@@ -247,9 +265,13 @@ def _bring(
 ) -> ModelFiles:
     folder = snapshot(listing, cache)
     for file in choice.files:
-        _fetch_file(hub_id, listing, file, cache, progress, link=choice.kind == "folder")
+        # What is several files must lie together.
+        together = choice.kind == "folder" or len(choice.files) > 1
+        _fetch_file(hub_id, listing, file, cache, progress, link=together)
     if choice.kind == "folder":
         return _hub_files(hub_id, listing, choice, folder)
+    if len(choice.files) > 1:
+        return _hub_files(hub_id, listing, choice, folder / choice.files[0].path)
     path = _place(listing, choice.files[0], cache) or folder / choice.files[0].path
     return _hub_files(hub_id, listing, choice, path)
 
@@ -299,7 +321,7 @@ def _verified(path: Path, file: RemoteFile, cache: Cache) -> bool:
 
 
 def _hub_files(hub_id: HubId, listing: Listing, choice: Choice, path: Path) -> ModelFiles:
-    only = choice.files[0].digest if choice.kind == "gguf" else None
+    only = choice.files[0].digest if len(choice.files) == 1 else None
     return ModelFiles(
         kind=choice.kind,
         paths=(path,),

@@ -102,7 +102,7 @@ def from_json(
         add_bos=begin is not None or add_bos,
         special_tokens=dict(named),
     )
-    return Tokenizer(vocabulary, libraries, name=name)
+    return Tokenizer(vocabulary, libraries, name=name, encode_all=parsed.encode_all())
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """A tokenizer from the metadata of a GGUF file.
 
-Two kinds of `tokenizer.ggml.model` are known: `gpt2` (byte-level BPE, its merges in the file, the
-rule for cutting text named by `tokenizer.ggml.pre`) and `llama` (SentencePiece BPE, its merges
-implied by scores). Source: the GGUF specification, section "Tokenizer" (ggml, docs/gguf.md).
+Three kinds of `tokenizer.ggml.model` are known: `gpt2` (byte-level BPE, its merges in the file, the
+rule for cutting text named by `tokenizer.ggml.pre`), `llama` (SentencePiece BPE, its merges implied
+by scores) and `t5` (SentencePiece's unigram model). Source: the GGUF specification, section
+"Tokenizer" (ggml, docs/gguf.md).
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from forwardpass.errors import TokenizerError
+from forwardpass.errors import RequestError, TokenizerError
 from forwardpass.text.library import (
     AddedText,
     BpeModel,
     Merge,
+    UnigramModel,
     byte_level_pipeline,
     faults_are_tokenizer_errors,
     sentencepiece_pipeline,
@@ -32,6 +34,17 @@ from forwardpass.text.vocabulary import (
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
 _P = "tokenizer.ggml."
+_KINDS = ("gpt2", "llama", "t5")
+_OTHER_KINDS = {
+    "bert": "WordPiece",
+    "rwkv": "RWKV's longest match",
+    "plamo2": "PLaMo 2's",
+    "gemma4": "Gemma 4's",
+    "no_vocab": "no vocabulary at all",
+    "none": "no vocabulary at all",
+}
+# A piece renamed to this is not found in text.
+_HIDDEN = "\U0010ffff hidden "
 _NAMED = {
     "bos_token": "bos_token_id",
     "eos_token": "eos_token_id",
@@ -72,8 +85,24 @@ class _Metadata:
             raise self.fail(f"{_P}{key} is not an array")
         return list(value)  # type: ignore[call-overload,no-any-return]
 
+    def charsmap(self) -> bytes:
+        """SentencePiece's table of replaced characters, empty where there is none."""
+        if not self.has("precompiled_charsmap"):
+            return b""
+        # Signed in some files, unsigned in others.
+        values = self.array("precompiled_charsmap")
+        try:
+            return bytes(value & 0xFF for value in values)  # type: ignore[operator]
+        except TypeError:
+            raise self.fail(f"{_P}precompiled_charsmap is not bytes") from None
+
     def has(self, key: str) -> bool:
         return _P + key in self._metadata
+
+    def is_phi3(self) -> bool:
+        """Whether the model calls itself Phi-3, whose files leave the flags of its tokens out."""
+        named = self._metadata.get("general.name")
+        return isinstance(named, str) and any(n in named.lower() for n in ("phi-3", "phi3"))
 
     def token_id(self, key: str, count: int) -> int | None:
         value = self._metadata.get(_P + key)
@@ -90,12 +119,19 @@ def from_gguf(
     """The tokenizer that a GGUF file's metadata describes.
 
     `pre` overrules `tokenizer.ggml.pre`. `eos_ids` are further ids that end an answer.
-    Errors: TokenizerError naming the key.
+    Errors: TokenizerError naming the key; RequestError for a `pre` where text is not cut.
     """
     meta = _Metadata(metadata, name)
     kind = meta.text("model")
-    if kind not in ("gpt2", "llama"):
-        raise meta.fail(f"{_P}model = {kind!r} is not known", "known: gpt2, llama")
+    if kind not in _KINDS:
+        means = f" ({_OTHER_KINDS[kind]})" if kind in _OTHER_KINDS else ""
+        raise meta.fail(
+            f"{_P}model = {kind!r:.60}{means} is not read", f"known: {', '.join(_KINDS)}"
+        )
+    if pre is not None and kind != "gpt2":
+        raise RequestError(
+            f"{name}: --pre {pre}: its vocabulary ({_P}model = {kind!r}) has no rule to name"
+        )
     texts = _strings(meta, "tokens")
     if not 0 < len(texts) <= MAX_TOKENS:
         raise meta.fail(f"{_P}tokens has {len(texts):,} entries, wanted 1 to {MAX_TOKENS:,}")
@@ -103,8 +139,10 @@ def from_gguf(
     with faults_are_tokenizer_errors(name):
         if kind == "gpt2":
             libraries, add_bos = _byte_level(meta, texts, types, pre)
-        else:
+        elif kind == "llama":
             libraries, add_bos = _sentencepiece(meta, texts, types), True
+        else:
+            libraries, add_bos = _unigram(meta, texts, types), False
     vocabulary = _vocabulary(meta, texts, types, kind == "gpt2", add_bos, eos_ids)
     return Tokenizer(vocabulary, libraries, name=name)
 
@@ -140,25 +178,25 @@ def _types(meta: _Metadata, count: int) -> list[int]:
         raise meta.fail(f"{_P}token_type holds something that is not a type from 0 to 6") from None
 
 
-def _added(texts: Sequence[str], types: Sequence[int]) -> list[AddedText]:
+def _added(meta: _Metadata, texts: Sequence[str], types: Sequence[int]) -> list[AddedText]:
     found = {}
     for place, (text, kind) in enumerate(zip(texts, types, strict=True)):
         if kind == _USER_DEFINED and text:
-            found[text] = AddedText(text, place)
+            found[text] = AddedText(text, place, rstrip=meta.is_phi3())
     return list(found.values())
 
 
 def _byte_level(
     meta: _Metadata, texts: Sequence[str], types: Sequence[int], pre: str | None
 ) -> tuple[Libraries, bool]:
-    rule = pre_tokenizer(pre or meta.text("pre"), where=meta.name)
+    rule = pre_tokenizer(meta.text("pre"), where=meta.name, asked=pre)
     kept = {_NORMAL, _USER_DEFINED, _BYTE}
     pairs = enumerate(zip(texts, types, strict=True))
     vocab = {text: place for place, (text, kind) in pairs if kind in kept and text}
     control = {text for text, kind in zip(texts, types, strict=True) if kind not in kept}
     merges = _merges(meta, vocab, control)
     prefix = meta.flag("add_space_prefix", False)
-    pipeline = byte_level_pipeline(rule, _added(texts, types), prefix=prefix)
+    pipeline = byte_level_pipeline(rule, _added(meta, texts, types), prefix=prefix)
     model = BpeModel(vocab, merges, whole_words=rule.whole_words)
     library = pipeline.build(model.build())
     return lambda text, first: library, rule.add_bos
@@ -203,10 +241,31 @@ def _sentencepiece(meta: _Metadata, texts: Sequence[str], types: Sequence[int]) 
     if unknown is None and not fallback:
         raise meta.fail("no unknown token and not all 256 byte tokens: some text has no tokens")
     pipeline = sentencepiece_pipeline(
-        _added(texts, types), prefix=meta.flag("add_space_prefix", True)
+        _added(meta, texts, types), prefix=meta.flag("add_space_prefix", True)
     )
     pieces = ScoredPieces(mergeable, vocab, pipeline, unknown, fallback)
     return lambda text, first: pieces.library_for(text)
+
+
+def _unigram(meta: _Metadata, texts: Sequence[str], types: Sequence[int]) -> Libraries:
+    scores = _scores(meta, len(texts))
+    if _BYTE in types:
+        raise meta.fail(f"{_P}token_type: byte tokens in a unigram vocabulary are not read")
+    unknown = meta.token_id("unknown_token_id", len(texts))
+    if unknown is None:
+        raise meta.fail(f"{_P}unknown_token_id is missing: some text has no tokens")
+    pieces = [
+        (text if kind in (_NORMAL, _USER_DEFINED) and text else f"{_HIDDEN}{place}", score)
+        for place, (text, kind, score) in enumerate(zip(texts, types, scores, strict=True))
+    ]
+    pipeline = sentencepiece_pipeline(
+        _added(meta, texts, types),
+        prefix=meta.flag("add_space_prefix", True),
+        charsmap=meta.charsmap(),
+        squeeze=meta.flag("remove_extra_whitespaces", False),
+    )
+    library = pipeline.build(UnigramModel(pieces, unknown).build())
+    return lambda text, first: library
 
 
 def _scores(meta: _Metadata, count: int) -> list[float]:
@@ -244,7 +303,7 @@ def _vocabulary(
     return Vocabulary(
         texts=tuple(texts),
         byte_level=byte_level,
-        control=tuple(ControlToken(i, texts[i]) for i in control),
+        control=tuple(_control(meta, i, texts[i]) for i in control),
         literal=frozenset(i for i, kind in enumerate(types) if kind in literal_kinds),
         byte_ids=byte_ids,
         bos_id=named["bos_token"],
@@ -253,3 +312,12 @@ def _vocabulary(
         add_bos=meta.flag("add_bos_token", add_bos),
         special_tokens={role: texts[i] for role, i in named.items() if i is not None},
     )
+
+
+def _control(meta: _Metadata, token_id: int, text: str) -> ControlToken:
+    """A control token. Those of Phi-3 but three swallow the white space behind them.
+
+    Source: tokenizer.json of Phi-3; llama.cpp, src/llama-vocab.cpp, goes by the name as well.
+    """
+    rstrip = meta.is_phi3() and text not in ("<unk>", "<s>", "<|endoftext|>")
+    return ControlToken(token_id, text, rstrip=rstrip)

@@ -130,11 +130,14 @@ class Pipeline:
 def byte_level_pipeline(
     rule: PreTokenizer, added: Sequence[AddedText], *, prefix: bool = False
 ) -> Pipeline:
-    """Cuts by the rule's patterns, then writes bytes in the byte alphabet."""
+    """Cuts by the rule's patterns, writes bytes in the byte alphabet, and cuts that once more."""
     cuts: list[pre_tokenizers.PreTokenizer] = [
         pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in rule.patterns
     ]
     cuts.append(pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=False))
+    cuts += [
+        pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in rule.byte_patterns
+    ]
     return Pipeline(
         {"type": "NFC"} if rule.nfc else None,
         _written(pre_tokenizers.Sequence(cuts)),
@@ -142,9 +145,20 @@ def byte_level_pipeline(
     )
 
 
-def sentencepiece_pipeline(added: Sequence[AddedText], *, prefix: bool) -> Pipeline:
-    """Writes blanks as U+2581, with one more in front where `prefix` says so."""
-    steps: list[normalizers.Normalizer] = [normalizers.Prepend(BLANK)] if prefix else []
+def sentencepiece_pipeline(
+    added: Sequence[AddedText], *, prefix: bool, charsmap: bytes = b"", squeeze: bool = False
+) -> Pipeline:
+    """Writes blanks as U+2581, with one more in front where `prefix` says so.
+
+    Before that, characters are replaced as `charsmap` says, SentencePiece's own table; `squeeze`
+    leaves single blanks inside the text and none around it.
+    """
+    steps: list[normalizers.Normalizer] = [normalizers.Precompiled(charsmap)] if charsmap else []
+    if squeeze:
+        around, inside = Regex(r"\A +|(?<! ) +\z"), Regex(" {2,}")
+        steps += [normalizers.Replace(around, ""), normalizers.Replace(inside, " ")]
+    if prefix:
+        steps.append(normalizers.Prepend(BLANK))
     steps.append(normalizers.Replace(" ", BLANK))
     return Pipeline(_written(normalizers.Sequence(steps)), None, added)
 

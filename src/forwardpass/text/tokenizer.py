@@ -16,6 +16,8 @@ from forwardpass.text.vocabulary import ControlToken, Vocabulary
 
 # A text, and whether it starts the prompt → the library's tokenizer for it.
 Libraries = Callable[[str, bool], tokenizers.Tokenizer]
+# A text → its ids, control tokens found in it.
+EncodeAll = Callable[[str], list[int]]
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,20 @@ class Tokenizer:
     """Text to token ids and back.
 
     Plain text never becomes a control token: those are found only where `control=True` asks for
-    it. `name` is what errors call it.
+    it. `name` is what errors call it. `encode_all` finds control tokens by the file's own rules
+    where these say more than their texts do.
     """
 
-    def __init__(self, vocabulary: Vocabulary, libraries: Libraries, *, name: str) -> None:
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        libraries: Libraries,
+        *,
+        name: str,
+        encode_all: EncodeAll | None = None,
+    ) -> None:
         self.name = name
+        self._encode_all = encode_all
         self._vocabulary = vocabulary
         self._libraries = libraries
         self._control = {token.id: token for token in vocabulary.control}
@@ -78,6 +89,11 @@ class Tokenizer:
 
     def encode(self, text: str, *, control: bool = False) -> list[int]:
         """The ids of `text`, without BOS. `control=True` also finds control tokens in it."""
+        if control and self._encode_all is not None:
+            _refuse_lone_surrogates(text)
+            with faults_are_tokenizer_errors(self.name):
+                self._check_writable(text)
+                return self._encode_all(text)
         ids: list[int] = []
         for part in self.split(text, control=control):
             if part.control is not None:
@@ -135,13 +151,15 @@ class Tokenizer:
             return self._plain(found.ids)
 
     def _library_for(self, plain: str, first: bool) -> tokenizers.Tokenizer:
-        if self._unwritable:
-            missing = self._unwritable.intersection(plain.encode())
-            if missing:
-                raise TokenizerError(
-                    f"{self.name}: no token stands for byte 0x{min(missing):02X} of the text"
-                )
+        self._check_writable(plain)
         return self._libraries(plain, first)
+
+    def _check_writable(self, text: str) -> None:
+        missing = self._unwritable and self._unwritable.intersection(text.encode())
+        if missing:
+            raise TokenizerError(
+                f"{self.name}: no token stands for byte 0x{min(missing):02X} of the text"
+            )
 
     def _plain(self, ids: list[int]) -> list[int]:
         if not self._never_plain.isdisjoint(ids):

@@ -5,11 +5,20 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+from tokenizers import Tokenizer, models
+
 from forwardpass.errors import TokenizerError
-from forwardpass.text.library import AddedText, BpeModel, Merge, Pipeline, UnigramModel
-from forwardpass.text.tokenizer import Libraries
+from forwardpass.text.library import (
+    AddedText,
+    BpeModel,
+    Merge,
+    Pipeline,
+    UnigramModel,
+)
+from forwardpass.text.tokenizer import EncodeAll, Libraries
 from forwardpass.text.vocabulary import MAX_TOKENS, fallback_byte
 
 _PARTS = {
@@ -27,6 +36,7 @@ _PARTS = {
     "decoder": {"Sequence", "ByteLevel", "ByteFallback", "Fuse", "Replace", "Strip", "Metaspace"},
 }  # fmt: skip
 _MAX_DEPTH = 8
+_MAX_GAPS = 1 << 16
 # A piece renamed to this is not found in text.
 _HIDDEN = "\U0010ffff hidden "
 
@@ -69,7 +79,7 @@ class TokenizerJson:
         # Files from before the field existed hold a BPE model.
         self._kind = model.get("type", "BPE")
         if self._kind not in ("BPE", "Unigram"):
-            raise self._fail(f"model.type = {self._kind!r:.40}; known: BPE, Unigram")
+            raise self._fail(f"model.type = {self._kind!r:.40} is not read; known: BPE, Unigram")
         self._vocab = self._bpe_vocab() if self._kind == "BPE" else self._unigram_vocab()
         added = self._added_tokens(config_tokens)
         self.control = [t for t in added if t.special or t.text in named]
@@ -79,6 +89,10 @@ class TokenizerJson:
         self.size = 1 + max([*self._vocab.values(), *self.literal], default=-1)
         if not 0 < self.size <= MAX_TOKENS:
             raise self._fail(f"ids up to {self.size - 1:,}; wanted 1 to {MAX_TOKENS:,} tokens")
+        self._texts = self._texts_by_id()
+        self._model_size = 1 + max(self._vocab.values(), default=-1)
+        if self._model_size > len(self._vocab) + _MAX_GAPS:
+            raise self._fail(f"model.vocab has ids up to {self._model_size - 1:,}, with wide gaps")
         self._byte_fallback = self._flag("byte_fallback")
         steps = [kind for kind, _ in self._steps("decoder", data.get("decoder"))]
         cuts = [kind for kind, _ in self._steps("pre_tokenizer", data.get("pre_tokenizer"))]
@@ -206,6 +220,9 @@ class TokenizerJson:
 
     def texts(self) -> tuple[str | None, ...]:
         """The text of each id."""
+        return self._texts
+
+    def _texts_by_id(self) -> tuple[str | None, ...]:
         texts: list[str | None] = [None] * self.size
         for text, token_id in self._vocab.items():
             texts[token_id] = text
@@ -261,13 +278,12 @@ class TokenizerJson:
         raise self._fail("post_processor.single is not special tokens around one text")
 
     def libraries(self) -> Libraries:
-        """The library's tokenizer for plain text, at the start of a prompt and after it."""
-        added = [
-            AddedText(t.text, t.id, t.single_word, t.lstrip, t.rstrip, t.normalized)
-            for t in self._ordinary
-        ]
+        """The library's tokenizer for plain text, at the start of a prompt and after it.
+
+        It does not know the control tokens, so no text can become one.
+        """
+        model, added = self._build(self._ordinary), self._findable(self._ordinary)
         normalizer, cuts = self._data.get("normalizer"), self._data.get("pre_tokenizer")
-        model = (self._bpe() if self._kind == "BPE" else self._unigram()).build()
         first = Pipeline(normalizer, cuts, added).build(model)
         later_cuts = _without_first_blank(cuts)
         later = (
@@ -275,27 +291,69 @@ class TokenizerJson:
         )
         return lambda text, at_start: first if at_start else later
 
-    def _bpe(self) -> BpeModel:
+    def encode_all(self) -> EncodeAll:
+        """Text → ids with control tokens found as the flags of the file say.
+
+        The library that does it knows all tokens; it is built at its first use.
+        """
+
+        @cache
+        def library() -> Tokenizer:
+            known = [*self._ordinary, *self.control]
+            normalizer, cuts = self._data.get("normalizer"), self._data.get("pre_tokenizer")
+            return Pipeline(normalizer, cuts, self._findable(known)).build(self._build(known))
+
+        def encode(text: str) -> list[int]:
+            (found,) = library().encode_batch_fast([text], add_special_tokens=False)
+            ids: list[int] = found.ids
+            return ids
+
+        return encode
+
+    def _findable(self, known: Sequence[_Added]) -> list[AddedText]:
+        """Added tokens that text may hold. The library numbers those that its model does not have
+        itself, in order, so ids between them are held by tokens that no text has."""
+        texts = {
+            token.id: AddedText(
+                token.text, token.id, token.single_word, token.lstrip, token.rstrip,
+                token.normalized,
+            )
+            for token in known
+        }  # fmt: skip
+        beyond = range(self._model_size, 1 + max(texts, default=-1))
+        if len(beyond) > len(texts) + _MAX_GAPS:
+            raise self._fail(f"added tokens have ids up to {beyond.stop - 1:,}, with wide gaps")
+        within = [texts[i] for i in sorted(texts) if i < self._model_size]
+        return within + [texts.get(i) or AddedText(f"{_HIDDEN}{i}", i) for i in beyond]
+
+    def _build(self, known: Sequence[_Added]) -> models.Model:
+        """The library's model, which makes no control tokens but the `known` ones of text."""
+        unknown = None if self.unknown_id is None else self._texts[self.unknown_id]
+        hidden = {token.text for token in self.control} - {token.text for token in known}
+        if self._kind == "Unigram":
+            pieces = [
+                (f"{_HIDDEN}{place}" if text in hidden else text, float(score))
+                for place, (text, score) in enumerate(self._model["vocab"])
+            ]
+            return UnigramModel(pieces, self.unknown_id, self._byte_fallback).build()
         for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
             if self._model.get(key):
                 raise self._fail(f"model.{key} is set, which this version cannot honor")
-        unknown = None if self.unknown_id is None else self._model["unk_token"]
-        hidden = {token.text for token in self.control} - {unknown}
-        vocab = {text: i for text, i in self._vocab.items() if text not in hidden}
-        vocab.update({token.text: token.id for token in self._ordinary})
-        if unknown is not None:
-            vocab[unknown] = self.unknown_id or 0
-        reserved = hidden | ({unknown} if unknown is not None else set())
+        vocab = {}
+        for place in range(self._model_size):
+            text = self._texts[place]
+            shown = text is not None and (text not in hidden or text == unknown)
+            vocab[text if shown and text else f"{_HIDDEN}{place}"] = place
         return BpeModel(
             vocab,
-            self._merges(vocab, reserved),
+            self._merges(vocab, hidden),
             unknown,
             self._flag("fuse_unk"),
             self._byte_fallback,
             self._flag("ignore_merges"),
-        )
+        ).build()
 
-    def _merges(self, vocab: Mapping[str, int], reserved: Collection[str]) -> list[Merge]:
+    def _merges(self, vocab: Mapping[str, int], reserved: set[str]) -> list[Merge]:
         listed = self._model.get("merges")
         if not isinstance(listed, list):
             raise self._fail("model.merges is not an array")
@@ -308,24 +366,12 @@ class TokenizerJson:
             if not isinstance(left, str) or not isinstance(right, str):
                 raise self._fail(f"model.merges[{place:,}] is not two tokens")
             whole = left + right
-            if whole in reserved:
+            if not reserved.isdisjoint((left, right, whole)):
                 continue  # text must not become a control token
             if left not in vocab or right not in vocab or whole not in vocab:
                 raise self._fail(f"model.merges[{place:,}] = {parts!r:.80} names an unknown token")
             merges.append((left, right))
         return merges
-
-    def _unigram(self) -> UnigramModel:
-        hidden = {token.id for token in self.control}
-        ordinary = {token.id: token.text for token in self._ordinary}
-        pieces = [
-            (f"{_HIDDEN}{place}" if place in hidden else text, float(score))
-            for place, (text, score) in enumerate(self._model["vocab"])
-        ]
-        worst = min((score for _, score in pieces), default=0.0) - 100
-        for place in range(len(pieces), 1 + max(ordinary, default=-1)):
-            pieces.append((ordinary.get(place, f"{_HIDDEN}{place}"), worst))
-        return UnigramModel(pieces, self.unknown_id, self._byte_fallback)
 
 
 def _without_first_blank(cuts: Any) -> Any:

@@ -22,6 +22,9 @@ _CALLED = {
     "k_proj": "key",
     "v_proj": "value",
     "c_attn": "query, key, value",
+    "query_key_value": "query, key, value",
+    "qkv_proj": "query, key, value",
+    "gate_up_proj": "gate and up",
     "gate_proj": "gate",
     "up_proj": "up",
     "down_proj": "down",
@@ -192,12 +195,13 @@ def _norms(nodes: Sequence[Node], word: str) -> Iterator[Part]:
     """The vectors of all norms of one width: `two norms`, 2 × 4096."""
     vectors: dict[int, list[Node]] = {}
     for node in nodes:
-        vectors.setdefault(node.weights[0].shape[0], []).append(node)
+        vectors.setdefault(node.weights[0].shape[-1], []).append(node)
     for width, alike in vectors.items():
-        tables = sum(len(node.weights) for node in alike)
+        tables = sum(weight.elements // width for node in alike for weight in node.weights)
         many = _NUMBERS[len(alike)] if len(alike) < len(_NUMBERS) else f"{len(alike)}"
         label = word if len(alike) == 1 else f"{many} {word}s"
-        yield Part(label + (", gain and bias" if tables > len(alike) else ""), (width,), tables)
+        biased = any(len(node.weights) > 1 for node in alike)
+        yield Part(label + (", gain and bias" if biased else ""), (width,), tables)
 
 
 def _outside(nodes: Sequence[Node]) -> Iterator[Part]:
@@ -206,7 +210,9 @@ def _outside(nodes: Sequence[Node]) -> Iterator[Part]:
         if node not in norms:
             weight = node.weights[0]
             yield Part(weight.name.removesuffix(".weight"), weight.shape)
-    yield from _norms(norms, "final norm")
+    early = [node for node in norms if "embed" in _last_word(node.weights[0])]
+    yield from _norms(early, "embedding norm")
+    yield from _norms([node for node in norms if node not in early], "final norm")
 
 
 def _on_heads(node: Node) -> bool:

@@ -154,7 +154,12 @@ def _totals(count: Count, description: Description, asked: Asked) -> list[str]:
     note = f"bytes, {size(in_bytes, 2)}"
     as_bytes = Row(f"  in {count.bytes.dtype}{vectors}", ("", "", exact(in_bytes)), note)
     if description.file is None:
-        return ledger([*rows, as_bytes], _PARAMETER_EDGES)
+        lines = ledger([*rows, as_bytes], _PARAMETER_EDGES)
+        if description.quantization is not None and not asked.dtype:
+            lines.append(
+                f"  the checkpoint is {description.quantization}; its files say how many bytes"
+            )
+        return lines
     lines = storage_lines(count, description, description.file)
     return [*ledger([as_bytes], _PARAMETER_EDGES), *lines] if asked.dtype else lines
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from forwardpass.describe import Description
-from forwardpass.formats.tensors import StoredTensor, TensorFile
+from forwardpass.formats.tensors import Tensor, TensorFile
 from forwardpass.units import exact, size
 from forwardpass.weights import Tie, Weights
 from forwardpass.work.layout import Row, ledger, wrapped
@@ -28,6 +28,7 @@ def storage_lines(count: Count, description: Description | None, file: TensorFil
     if description is not None and description.weights is not None:
         between += _head_lines(description, description.weights)
         between += _buffer_lines(description, description.weights)
+        between += _not_run_lines(description.weights)
     return [*lines[:-1], *between, *_type_lines(file), lines[-1]]
 
 
@@ -71,7 +72,19 @@ def _buffer_lines(description: Description, weights: Weights) -> list[str]:
     return [_remark("also" if twice else "the difference", elements, remark)]
 
 
-def _patterns(buffers: Sequence[StoredTensor]) -> str:
+def _not_run_lines(weights: Weights) -> list[str]:
+    """What is stored of parts of the model that are not run: the tower that sees images."""
+    if not weights.not_run:
+        return []
+    places = dict.fromkeys(
+        _printable(tensor.name.removeprefix("model.").partition(".")[0])
+        for tensor in weights.not_run
+    )
+    elements = sum(tensor.elements for tensor in weights.not_run)
+    return [_remark("not run", elements, f"images are refused: {', '.join(places)}")]
+
+
+def _patterns(buffers: Sequence[Tensor]) -> str:
     """`12 × h.*.attn.bias`: their names, layers put together."""
     counts: dict[str, int] = {}
     for buffer in buffers:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from forwardpass.describe import Description
 from forwardpass.dtypes import DTYPES, DType
 from forwardpass.errors import ConfigError, RequestError, did_you_mean
-from forwardpass.formats.tensors import StoredTensor, TensorFile
+from forwardpass.formats.tensors import Tensor, TensorFile
 from forwardpass.graph.graph import Graph, Role
 from forwardpass.work.answer import Answer, Prompt, count_answer, count_prompt
 from forwardpass.work.parameters import parameter_table
@@ -250,7 +250,7 @@ def count_tensors(label: str, file: TensorFile, asked: Asked = NOTHING_ASKED) ->
     )
 
 
-def type_counts(tensors: Iterable[StoredTensor]) -> dict[str, int]:
+def type_counts(tensors: Iterable[Tensor]) -> dict[str, int]:
     """How many tensors are of each type; the type that takes most bytes comes first."""
     counts: dict[str, int] = {}
     sizes: dict[str, int] = {}
