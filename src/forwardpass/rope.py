@@ -53,11 +53,10 @@ _MAX_PAIRS = 2**16
 
 
 def _changes_nothing(kind: str, key: str, number: float | None) -> bool:
-    """Whether the key is neutral at this value; `default` rescales nothing and needs no length."""
-    if key == "partial_rotary_factor" or (key == "factor" and kind == "default"):
-        return number == 1
-    unread = key == "original_max_position_embeddings" and kind == "default"
-    return unread and number is not None and number > 0
+    """Whether the key is neutral at this value: `default` rescales nothing and needs no length."""
+    if kind != "default" or number is None or number <= 0:
+        return False
+    return number == 1 if key == "factor" else key == "original_max_position_embeddings"
 
 
 def finite(value: object) -> float | None:

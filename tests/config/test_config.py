@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from backends.tiny import CONFIGS
 from backends.tiny_llama import TINY_LLAMA
+from config.asking import accepting, config, refusal
 from forwardpass.architectures import family, model_types
-from forwardpass.config import MAX_LAYERS, ConfigSpec, ModelConfig, read_config
+from forwardpass.config import MAX_LAYERS, ConfigSpec, read_config
 from forwardpass.config_keys import NEUTRAL
 from forwardpass.describe import describe_config, read_json_object
 from forwardpass.errors import ConfigError, FormatError
-from forwardpass.rope import FULL, SLIDING, Rope
+from forwardpass.rope import FULL, SLIDING
 from forwardpass.shapes import SHAPES
 
 Raw = dict[str, object]
 FAMILIES = ("gpt2", "llama", "qwen2", "qwen3", "gemma3", *TINY_LLAMA)
 every_family = pytest.mark.parametrize("name", FAMILIES)
-
-
-def config(name: str, **changes: object) -> ModelConfig:
-    return accepting((), name, **changes)
-
-
-def accepting(keys: Iterable[str], name: str, **changes: object) -> ModelConfig:
-    return describe_config(name, {**CONFIGS[name], **changes}, accept_unknown=keys).config
-
-
-def refusal(name: str, **changes: object) -> ConfigError:
-    with pytest.raises(ConfigError) as caught:
-        config(name, **changes)
-    return caught.value
 
 
 @pytest.mark.parametrize("name", list(SHAPES))
@@ -166,7 +152,6 @@ def test_what_older_files_state_and_no_family_reads_is_neutral(name: str) -> Non
         ("is_encoder_decoder", True),
         ("pruned_heads", {"0": [1]}),
         ("cross_attention_hidden_size", 8),
-        ("quantization_config", {"bits": 4}),
     ],
 )
 def test_what_would_make_another_model_is_refused(key: str, value: object) -> None:
@@ -180,26 +165,6 @@ def test_code_that_a_repository_brings_is_refused_with_a_reason_of_its_own() -> 
     assert error.advice is not None
     assert "--accept-unknown auto_map" in error.advice
     assert accepting(["auto_map"], "llama", auto_map={"a": "b"}).accepted_unknown
-
-
-@pytest.mark.parametrize("spelling", ["rope_scaling", "rope_parameters"])
-def test_what_the_default_rope_does_not_read_is_neutral(spelling: str) -> None:
-    unread: Raw = {"rope_type": "default", "original_max_position_embeddings": 8_192, "factor": 1.0}
-    assert config("llama", **{spelling: unread}) == config("llama")
-    wrong: tuple[Raw, ...] = (
-        {"factor": 2.0},
-        {"factor": True},
-        {"original_max_position_embeddings": "8192"},
-        {"original_max_position_embeddings": -1},
-        {"low_freq_factor": 1.0},
-    )
-    for change in wrong:
-        assert next(iter(change)) in str(refusal("llama", **{spelling: {**unread, **change}}))
-
-
-def test_only_a_whole_rotary_factor_is_neutral() -> None:
-    assert config("llama", partial_rotary_factor=1.0) == config("llama")
-    assert "partial_rotary_factor = 0.5" in str(refusal("llama", partial_rotary_factor=0.5))
 
 
 WRONG: list[tuple[str, object]] = [
@@ -276,65 +241,8 @@ def test_what_cannot_be_honoured_is_refused_with_its_reason(
     assert reason in str(refusal(name, **changes))
 
 
-LINEAR: Raw = {"rope_type": "linear", "factor": 4.0}
 LLAMA3 = CONFIGS["llama-scaled"]["rope_scaling"]
 assert isinstance(LLAMA3, dict)
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "reason"),
-    [
-        ("llama", {"rope_scaling": {"type": "longrope", "factor": 2.0}}, '"longrope"'),
-        ("llama", {"rope_scaling": {"rope_type": 3}}, "rope_type = 3"),
-        ("llama", {"rope_scaling": {"rope_type": "linear"}}, "has no factor"),
-        ("llama", {"rope_scaling": {**LINEAR, "factor": None}}, "has no factor"),
-        ("llama", {"rope_scaling": {**LINEAR, "factor": True}}, "factor = true"),
-        ("llama", {"rope_scaling": {**LINEAR, "factor": -1}}, "factor = -1"),
-        ("llama", {"rope_scaling": {**LINEAR, "factor": math.nan}}, "factor = NaN"),
-        ("llama", {"rope_scaling": {**LINEAR, "beta_fast": 32}}, "means nothing"),
-        ("llama", {"rope_scaling": {**LINEAR, "type": "default"}}, "beside rope_type"),
-        ("llama", {"rope_scaling": {**LLAMA3, "low_freq_factor": 4.0}}, "not above"),
-        ("llama", {"rope_scaling": {**LLAMA3, "original_max_position_embeddings": "8"}}, "wanted"),
-        ("llama", {"rope_scaling": LINEAR, "rope_parameters": {"rope_type": "default"}}, "beside"),
-        ("llama", {"rope_theta": 0.5}, "from 1"),
-        ("llama", {"rope_theta": 5.0, "rope_parameters": {"rope_theta": 6.0}}, "contradicts 6.0"),
-        ("llama", {"rope_parameters": {FULL: {}, "rope_theta": 5.0}}, "for each layer type"),
-        ("qwen2", {"rope_parameters": {FULL: {}, "slidng": {}}}, "for each layer type"),
-        ("gemma3", {"rope_parameters": {FULL: 3}}, "for each layer type"),
-        ("gemma3", {"rope_parameters": {"rope_theta": 5.0}}, "by layer type"),
-        ("gemma3", {"rope_parameters": {SLIDING: {"rope_type": "su"}}}, f"{SLIDING}.rope_type"),
-    ],
-)
-def test_a_rope_that_cannot_be_honoured_is_refused_with_its_reason(
-    name: str, changes: Raw, reason: str
-) -> None:
-    error = refusal(name, **changes)
-    assert reason in str(error)
-    assert len(error.details) == 1
-
-
-def test_a_rope_is_read_from_every_spelling() -> None:
-    linear = Rope(500.0, "linear", 4.0)
-    spellings: tuple[Raw, ...] = (
-        {"rope_theta": 500, "rope_scaling": {"type": "linear", "factor": 4}},
-        {"rope_theta": 500.0, "rope_scaling": LINEAR},
-        {"rope_parameters": {**LINEAR, "rope_theta": 500.0, "partial_rotary_factor": 1.0}},
-        {"rope_parameters": {FULL: {**LINEAR, "rope_theta": 500.0}}},
-        {"rope_theta": 500.0, "rope_parameters": {FULL: LINEAR}},
-    )
-    for changes in spellings:
-        assert config("llama", **changes).rope_parameters == {FULL: linear}
-
-
-def test_sliding_layers_of_gemma_have_a_base_of_their_own_and_are_never_rescaled() -> None:
-    expected = {FULL: Rope(5e5, "linear", 4.0), SLIDING: Rope(200.0)}
-    older: Raw = {"rope_theta": 5e5, "rope_local_base_freq": 200, "rope_scaling": LINEAR}
-    newer: Raw = {
-        "rope_parameters": {FULL: {**LINEAR, "rope_theta": 5e5}, SLIDING: {"rope_theta": 200.0}}
-    }
-    assert config("gemma3", **older).rope_parameters == expected
-    assert config("gemma3", **newer).rope_parameters == expected
-    assert config("gemma3").rope_parameters == {FULL: Rope(1e6), SLIDING: Rope(1e4)}
 
 
 def test_which_layers_slide() -> None:
