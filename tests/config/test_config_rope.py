@@ -13,6 +13,7 @@ from forwardpass.rope import FULL, SLIDING, Rope
 Raw = dict[str, object]
 LINEAR: Raw = {"rope_type": "linear", "factor": 4.0}
 LLAMA3 = CONFIGS["llama-scaled"]["rope_scaling"]
+assert isinstance(LLAMA3, dict)
 
 
 @pytest.mark.parametrize("spelling", ["rope_scaling", "rope_parameters"])
