@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import forwardpass as fp
+from forwardpass.errors import RequestError, TokenizerError
 from forwardpass.formats import TensorFile
-from tiny_model import CONFIG, TOKENS, random_folder
+from tiny_model import CONFIG, TOKENS, random_folder, random_gguf
 
 
 @pytest.fixture(scope="module")
@@ -99,3 +100,13 @@ def test_a_prompt_that_does_not_fit_is_refused_with_both_numbers(folder: Path) -
         assert full.finish_reason == "length"
         assert sum((full.usage.prompt_tokens, full.usage.completion_tokens)) == 11
     assert CONFIG["max_position_embeddings"] == 512
+
+
+def test_a_rule_for_cutting_text_can_be_named_in_the_place_of_the_files(tmp_path: Path) -> None:
+    path = random_gguf(tmp_path / "m.gguf", **{"tokenizer.ggml.pre": "none-such"})
+    with pytest.raises(TokenizerError, match="--pre NAME"):
+        fp.load(path)
+    with fp.load(path, pre="gpt-2") as model, fp.load(random_gguf(tmp_path / "n.gguf")) as plain:
+        assert model.prepare("the dog").ids == plain.prepare("the dog").ids
+    with pytest.raises(RequestError, match="--pre 'gpt2' is not a rule"):
+        fp.load(path, pre="gpt2")

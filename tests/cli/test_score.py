@@ -159,5 +159,3 @@ def test_a_model_without_a_template_chats_with_one_from_a_file(
         assert run.ok("chat", model, *asked, typed="hi\n/quit\n").out
         assert "completed as it is" not in run.ok("run", model, "hi", *asked).err
         assert run.ok("next", model, "hi", "--template", template).out
-
-

@@ -152,9 +152,7 @@ NORMALIZERS: dict[str, dict[str, Any] | None] = {
 @st.composite
 def added_tokens(draw: st.DrawFn) -> list[dict[str, Any]]:
     texts = draw(st.lists(st.sampled_from(ADDED), min_size=1, max_size=6, unique=True))
-    return [
-        {"content": text, **{flag: draw(st.booleans()) for flag in FLAGS}} for text in texts
-    ]
+    return [{"content": text, **{flag: draw(st.booleans()) for flag in FLAGS}} for text in texts]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -32,9 +32,7 @@ def command(
 ) -> None:
     """Removes the files of a model that forwardpass downloaded, and nothing else."""
     environment = hub.settings(os.environ)
-    found = removal(
-        model, catalogue=environment.catalogue, shapes=SHAPES, cache=environment.cache
-    )
+    found = removal(model, catalogue=environment.catalogue, shapes=SHAPES, cache=environment.cache)
     if not yes:
         _ask(found)
     remove(found, environment.cache)
@@ -43,9 +41,7 @@ def command(
             {
                 "model": found.label,
                 "bytes": found.bytes,
-                "removed": [
-                    {"path": str(file.path), "bytes": file.bytes} for file in found.files
-                ],
+                "removed": [{"path": str(file.path), "bytes": file.bytes} for file in found.files],
             }
         )
         return

@@ -173,7 +173,9 @@ def _unscored(going: Scoring) -> str:
 
 def _lines(model: Model, going: Scoring) -> list[str]:
     """Every token with its place, or the least likely ones of a long text."""
-    known = [(place, logprob) for place, logprob in enumerate(going.logprobs) if logprob is not None]
+    known = [
+        (place, logprob) for place, logprob in enumerate(going.logprobs) if logprob is not None
+    ]
     title = "token"
     if len(going.ids) > SHOWN:
         known = sorted(known, key=lambda pair: pair[1])[:SHOWN]
@@ -182,7 +184,12 @@ def _lines(model: Model, going: Scoring) -> list[str]:
     if len(going.ids) <= SHOWN and going.logprobs[0] is None:
         rows.append(("0", "", "", _token(model, going.ids[0])))
     rows += [
-        (exact(place), f"{logprob:.3f}", f"{math.exp(logprob):.4f}", _token(model, going.ids[place]))
+        (
+            exact(place),
+            f"{logprob:.3f}",
+            f"{math.exp(logprob):.4f}",
+            _token(model, going.ids[place]),
+        )
         for place, logprob in known
     ]
     return [f"  {line}" for line in columns(rows, ">>><")]
