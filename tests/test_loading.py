@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import forwardpass as fp
+from forwardpass.errors import RequestError, TokenizerError
 from forwardpass.formats import TensorFile
 from forwardpass.loading import load_text
-from tiny_model import CONFIG, ROWS, TOKENS, random_folder
+from tiny_model import CONFIG, ROWS, TOKENS, random_folder, random_gguf
 
 
 @pytest.fixture(scope="module")
@@ -171,3 +172,13 @@ def test_templates_without_a_default_are_named_with_the_way_out(tmp_path: Path) 
     tools.with_name("rag.jinja").write_text("x", "utf-8")
     with fp.load(path) as model, pytest.raises(fp.RequestError, match="there are: rag, tool_use"):
         model.generate("hi")
+
+
+def test_a_rule_for_cutting_text_can_be_named_in_the_place_of_the_files(tmp_path: Path) -> None:
+    path = random_gguf(tmp_path / "m.gguf", **{"tokenizer.ggml.pre": "none-such"})
+    with pytest.raises(TokenizerError, match="--pre NAME"):
+        fp.load(path)
+    with fp.load(path, pre="gpt-2") as model, fp.load(random_gguf(tmp_path / "n.gguf")) as plain:
+        assert model.prepare("the dog").ids == plain.prepare("the dog").ids
+    with pytest.raises(RequestError, match="--pre 'gpt2' is not a rule"):
+        fp.load(path, pre="gpt2")

@@ -44,9 +44,9 @@ def load(
 
     `backend`: `reference`. `threads`: of matrix products (all cores unless given). `context`: the
     most tokens of prompt and answer (the model's own unless given). `template`: a file with a chat
-    template in the model's place. `pre`: the rule by which a GGUF vocabulary cuts text, in the place
-    of the file's. `accept_unknown`: config keys to load without. The environment names catalogue
-    and cache (`FORWARDPASS_CATALOGUE`, `FORWARDPASS_HOME`).
+    template in the model's place. `pre`: the name of the rule by which a GGUF vocabulary cuts
+    text, in the place of the file's. `accept_unknown`: config keys to load without. The
+    environment names catalogue and cache (`FORWARDPASS_CATALOGUE`, `FORWARDPASS_HOME`).
 
     Raises RequestError for what was asked wrongly, and the other errors of `forwardpass.errors`
     for files that cannot be fetched, read or honored.

@@ -45,7 +45,7 @@ def test_the_version_names_commit_backend_and_level(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["rum"], 'there is no command "rum"  (did you mean run?)'),
+        (["runn"], 'there is no command "runn"  (did you mean run?)'),
         (["--verison"], 'there is no option "--verison"  (did you mean --version?)'),
         (["--show-completion"], "--show-completion takes one of bash, zsh, fish"),
         (["--show-completion", "csh"], "--show-completion takes one of bash, zsh, fish"),

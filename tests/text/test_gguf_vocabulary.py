@@ -195,3 +195,14 @@ def test_the_tokens_of_phi_3_swallow_the_blanks_behind_them() -> None:
     assert len(tokens) == 4  # <|user|>, a blank, the line feed, a
     named = from_gguf({"general.name": "Phi 3", **metadata} | {"general.name": "Phi3 mini"})
     assert named.encode("<|user|>\na", control=True) == [tokens[0], named.find("▁a")]
+
+
+def test_line_ends_stand_alone_whether_or_not_a_merge_has_them() -> None:
+    metadata = byte_level()
+    text = "a\n\n \r\n  the\n\t7"
+    with_them = [merge for merge in metadata[P + "merges"] if "\u010a" in merge]
+    assert with_them
+    others = [merge for merge in metadata[P + "merges"] if merge not in with_them]
+    plain = from_gguf({**metadata, P + "merges": others}, pre="deepseek-llm")
+    assert from_gguf(metadata, pre="deepseek-llm").encode(text) == plain.encode(text)
+    assert from_gguf(metadata, pre="gpt-2").encode(text) != plain.encode(text)

@@ -116,7 +116,7 @@ ABSENT: tuple[Absent, ...] = (
     ),
     _absent(
         "choices of kernels",
-        "--flash-attn -fa --attention-backend --enforce-eager --batch-size -b --ubatch-size -ub",
+        "--flash-attn --attention-backend --enforce-eager --batch-size -b --ubatch-size -ub",
         "the reference backend computes one way",
     ),
 )

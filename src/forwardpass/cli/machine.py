@@ -105,9 +105,8 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("caches", " · ".join(caches) or "unknown"),
         ("C++ part", "built" if extension["built"] else f"not here: {extension['reason']}"),
         ("backend", "reference (NumPy)"),
-        ("products", f"NumPy {blas['numpy']}, {blas['name'] or 'unknown BLAS'}"
-         f"{' ' + blas['version'] if blas['version'] else ''}, {plural(blas['threads'], 'thread')}"),
-    ]  # fmt: skip
+        ("products", _products(blas)),
+    ]
     rates = found["measured"]
     if rates is None:
         rows.append(("rates", "not measured; --measure takes about a second"))
@@ -116,6 +115,11 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
     rows.append(("reads", f"{short(rates['bytes_per_second'], 'B/s', 1)}, one thread {one}"))
     rows.append(("multiplies", f"{short(rates['flop_per_second'], 'FLOP/s', 1)} in float32"))
     return rows
+
+
+def _products(blas: dict[str, Any]) -> str:
+    named = " ".join(filter(None, (blas["name"] or "unknown BLAS", blas["version"])))
+    return f"NumPy {blas['numpy']}, {named}, {plural(blas['threads'], 'thread')}"
 
 
 def _memory(memory: dict[str, int | None]) -> str:

@@ -62,10 +62,7 @@ def removal(
             advice="forwardpass models lists that",
         )
     hub_id = found if isinstance(found, HubId) else None
-    if isinstance(found, Entry):
-        places = [cache.file(found.file)]
-    else:
-        places = _of_the_hub(found, cache)
+    places = [cache.file(found.file)] if isinstance(found, Entry) else _of_the_hub(found, cache)
     files = tuple(kept for place in places for kept in _kept(place))
     if not files:
         raise _nothing(reference, catalogue, shapes, cache)
@@ -81,14 +78,14 @@ def remove(removal: Removal, cache: Cache) -> None:
     from filelock import FileLock, Timeout
 
     with contextlib.ExitStack() as held:
-        for file in removal.files:
-            lock = cache.lock(_final(file.path))
+        for path in {_final(file.path) for file in removal.files}:
+            lock = cache.lock(path)
             lock.parent.mkdir(parents=True, exist_ok=True)
             try:
                 held.enter_context(FileLock(lock).acquire(timeout=0.2))
             except Timeout:
                 raise RequestError(
-                    f"{removal.label}: {file.path.name} is being fetched just now"
+                    f"{removal.label}: {path.name} is being fetched just now"
                 ) from None
         for file in removal.files:
             try:

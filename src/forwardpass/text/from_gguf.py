@@ -43,6 +43,7 @@ _OTHER_KINDS = {
     "no_vocab": "no vocabulary at all",
     "none": "no vocabulary at all",
 }
+_LINE_ENDS = frozenset("\u010a\u010d")  # \n and \r in the byte alphabet
 # A piece renamed to this is not found in text.
 _HIDDEN = "\U0010ffff hidden "
 _NAMED = {
@@ -196,7 +197,12 @@ def _byte_level(
     control = {text for text, kind in zip(texts, types, strict=True) if kind not in kept}
     merges = _merges(meta, vocab, control)
     prefix = meta.flag("add_space_prefix", False)
-    pipeline = byte_level_pipeline(rule, _added(meta, texts, types), prefix=prefix)
+    pipeline = byte_level_pipeline(
+        rule,
+        _added(meta, texts, types),
+        prefix=prefix,
+        merged_line_ends=any(_LINE_ENDS.intersection(left + right) for left, right in merges),
+    )
     model = BpeModel(vocab, merges, whole_words=rule.whole_words)
     library = pipeline.build(model.build())
     return lambda text, first: library, rule.add_bos

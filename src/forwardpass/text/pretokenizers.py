@@ -80,12 +80,14 @@ _FALCON_MARKS = r"[\p{P}$+<=>^`|~]+"
 class PreTokenizer:
     """One rule: patterns in order, and what else the vocabulary's own files say.
 
-    `byte_patterns` are applied after the text was written in the byte alphabet. `nfc`: text is
-    put into normal form C first. `whole_words`: a piece that is a token as it stands is taken
-    without merging. `add_bos`: raw text begins with BOS where the file is silent.
+    `lone_line_ends`: then each line feed and carriage return is cut out alone. `byte_patterns` are
+    applied after the text was written in the byte alphabet. `nfc`: text is put into normal form C
+    first. `whole_words`: a piece that is a token as it stands is taken without merging. `add_bos`:
+    raw text begins with BOS where the file is silent.
     """
 
     patterns: tuple[str, ...]
+    lone_line_ends: bool = False
     byte_patterns: tuple[str, ...] = ()
     nfc: bool = False
     whole_words: bool = False
@@ -129,16 +131,19 @@ _NAMES: tuple[tuple[str, PreTokenizer], ...] = (
                 rf"{_BLANK}?{_class('21-2f 3a-7e ff01-ff0f ff1a-ff5e 2018-201f 3000-3002')}+",
                 rf"(?<!{_BLANK}){_BLANK}++(?![^\r\n])",
                 _CJK,
-                r"\p{N}|[\r\n]",
-            )
+                r"\p{N}",
+            ),
+            lone_line_ends=True,
         ),
     ),
     (
         "deepseek-coder",
-        PreTokenizer((rf"{_BLANK}?\p{{L}}+", rf"{_BLANK}?\p{{P}}+", _CJK, r"\p{N}|[\r\n]")),
+        PreTokenizer(
+            (rf"{_BLANK}?\p{{L}}+", rf"{_BLANK}?\p{{P}}+", _CJK, r"\p{N}"), lone_line_ends=True
+        ),
     ),
     ("deepseek-v3 hunyuan-dense joyai-llm hy_v4", _SEEK3),
-    ("falcon", PreTokenizer((_FALCON_MARKS, _GPT2), (r"\p{N}+", "[0-9]{3}"))),
+    ("falcon", PreTokenizer((_FALCON_MARKS, _GPT2), byte_patterns=(r"\p{N}+", "[0-9]{3}"))),
     ("default", PreTokenizer((r"[\p{P}$+<=>^|~]+", _GPT2, r"\p{N}+", "[0-9]{3}"))),
     ("gpt-4o llama4 kanana2 talkie minimax-m2", _FOUR_O),
     ("tekken", PreTokenizer((_capitals("", r"\p{N}"),), whole_words=True, add_bos=True)),
