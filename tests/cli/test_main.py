@@ -51,7 +51,7 @@ def test_the_version_names_commit_backend_and_level(run: Run) -> None:
         (["--show-completion", "csh"], "--show-completion takes one of bash, zsh, fish"),
         (["--version", "extra"], '--version takes nothing behind it, not "extra"'),
         (["--help", "extra"], 'there is no command "extra"'),
-        (["help", "chta"], 'there is no command "rum"  (did you mean chat?)'),
+        (["help", "chta"], 'there is no command "chta"  (did you mean chat?)'),
         (["help", "run", "chat"], 'help is about one command, not "run chat"'),
         (["count"], "Missing argument 'MODEL'"),
         (["models", "--jsno"], "No such option: --jsno"),
