@@ -49,8 +49,8 @@ class Description:
 
     @property
     def unique_parameters(self) -> int:
-        """Elements of all weights, a tied table counted once."""
-        return sum(weight.elements for weight in self.graph.weights.values())
+        """Elements of all parameters, a tied table counted once."""
+        return sum(weight.elements for weight in self.graph.parameters)
 
     @property
     def stored_parameters(self) -> int | None:

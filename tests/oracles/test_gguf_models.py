@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
+import forwardpass as fp
 from forwardpass.config import ModelConfig
 from forwardpass.rope import Rope
 from oracles.families import BY_NAME, Case, judge, random_model, transformers_logits
@@ -61,6 +62,10 @@ def test_a_gguf_of_float32_gives_the_logits_of_the_folder(name: str, tmp_path: P
     # These go through divisors rounded to float32, and positions magnify that.
     assert found <= (1e-5 if name in ("llama-scaled", "phi3-longrope") else 1e-6)
     assert distance(ours, judged) <= TOLERANCE
+    # The divisors of rope angles that some files store were not learned.
+    counted, plain = fp.count(tmp_path / "model.gguf"), fp.count(tmp_path)
+    assert counted.parameters.unique == plain.parameters.unique
+    assert counted.flop_per_token == plain.flop_per_token
 
 
 @pytest.mark.parametrize("kind", [Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0], ids=lambda t: t.name)

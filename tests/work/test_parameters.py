@@ -6,6 +6,7 @@ from forwardpass.describe import describe_config
 from forwardpass.graph.graph import Graph, GraphBuilder, Role
 from forwardpass.shapes import SHAPES
 from forwardpass.work.parameters import LayerKind, Part, parameter_table
+from forwardpass.work.token import weights_flop
 
 TINY: dict[str, object] = {
     "model_type": "llama",
@@ -107,12 +108,16 @@ def test_layers_that_differ_are_put_together_by_what_they_consist_of() -> None:
     assert table.in_layers == 2 * narrow.elements + 3 * wide.elements
 
 
-def test_a_weight_that_all_layers_share_is_outside_them() -> None:
+def test_divisors_of_the_ropes_angles_are_constants_and_no_parameters() -> None:
     from dataclasses import replace
 
     config = replace(config_of(TINY), rope_factors=True)
-    table = parameter_table(family("llama").build(config))
-    assert labels(table.outside) == {"rope_freqs": ((3,), 1), "final norm": ((12,), 1)}
+    graph, plain = family("llama").build(config), family("llama").build(config_of(TINY))
+    assert "rope_freqs.weight" in graph.weights
+    assert graph.parameters == plain.parameters
+    assert weights_flop(graph) == weights_flop(plain)
+    table = parameter_table(graph)
+    assert labels(table.outside) == {"final norm": ((12,), 1)}
     assert len(table.layers) == 1
     assert isinstance(table.layers[0], LayerKind)
     assert len(table.layers[0].layers) == 4

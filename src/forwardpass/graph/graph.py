@@ -115,6 +115,12 @@ class Graph:
         return tuple(node.state for node in self.nodes if node.state is not None)
 
     @property
+    def parameters(self) -> tuple[Weight, ...]:
+        """The weights that were learned: all but the constants that a file happens to store."""
+        constant = {w.name for node in self.nodes if node.op.constant for w in node.weights}
+        return tuple(w for w in self.weights.values() if w.name not in constant)
+
+    @property
     def embedding_only(self) -> tuple[Weight, ...]:
         """Tables that are looked up and never multiplied."""
         multiplied = {w.name for node in self.nodes if not node.op.lookup for w in node.weights}

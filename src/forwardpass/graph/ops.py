@@ -34,6 +34,7 @@ class Op:
 
     `axes`: inputs and weights -> output. `flops` counts for the node's role, `other` for the role
     `other`. `lookup` marks ops that read only `n` rows of their weight instead of all of it.
+    `constant` marks ops whose weight is a constant that a file happens to store, not learned.
     `state` marks the ops that write a cache and return its visible part. `phased` ops sum prompt
     rows in tiles and generated rows one by one; `graph/references.py` says why. `tolerance` is the
     largest relative error of another backend's float32 result.
@@ -46,6 +47,7 @@ class Op:
     other: Rule = _zero
     attributes: tuple[str, ...] = field(default=())
     lookup: bool = False
+    constant: bool = False
     state: bool = False
     phased: bool = False
     tolerance: float = 1e-5
@@ -139,6 +141,7 @@ _TABLE = (
         axes="n h e, n, k -> n h e",
         other=lambda elements, e, dims, **_: 3 * elements * dims // e,
         attributes=("rope", "dims", "interleaved"),
+        constant=True,
         source="rope whose k = dims/2 angles are divided by a stored vector; GGUF "
         "rope_freqs.weight, rope_factors_short.weight",
     ),

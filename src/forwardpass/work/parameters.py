@@ -109,13 +109,13 @@ def parameter_table(graph: Graph) -> ParameterTable:
     outside: list[Node] = []
     tied = False
     for node in graph.nodes:
-        if not node.weights:
+        if not node.weights or node.op.constant:
             continue
         tied |= node.role is Role.HEAD and node.weights[0].name in seen
         for weight in node.weights:
             if weight.name not in seen:
                 by_role[node.role] += weight.elements
-        if node.layer is not None and _is_of(node.layer, node.weights[0]):
+        if node.layer is not None:
             inside.setdefault(node.layer, []).append(node)
         elif node.role is Role.HEAD or node.weights[0].name not in seen:
             outside.append(node)
@@ -133,11 +133,6 @@ def parameter_table(graph: Graph) -> ParameterTable:
         tied=tied,
         by_role=by_role,
     )
-
-
-def _is_of(layer: int, weight: Weight) -> bool:
-    """Whether a weight is the layer's own; one that all layers share has no layer in its name."""
-    return f".{layer}." in weight.name
 
 
 def _signature(node: Node) -> tuple[object, ...]:

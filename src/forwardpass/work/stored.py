@@ -28,6 +28,7 @@ def storage_lines(count: Count, description: Description | None, file: TensorFil
     if description is not None and description.weights is not None:
         between += _head_lines(description, description.weights)
         between += _buffer_lines(description, description.weights)
+        between += _constant_lines(description, description.weights)
         between += _not_run_lines(description.weights)
     return [*lines[:-1], *between, *_type_lines(file), lines[-1]]
 
@@ -70,6 +71,16 @@ def _buffer_lines(description: Description, weights: Weights) -> list[str]:
     elements = sum(buffer.elements for buffer in rest)
     remark = f"buffers that no op reads: {_patterns(rest)}"
     return [_remark("also" if twice else "the difference", elements, remark)]
+
+
+def _constant_lines(description: Description, weights: Weights) -> list[str]:
+    """What is stored and read, and was not learned: the divisors of the rope's angles."""
+    learned = {weight.name for weight in description.graph.parameters}
+    rest = [placed.stored for name, placed in weights.placed.items() if name not in learned]
+    if not rest:
+        return []
+    elements = sum(tensor.elements for tensor in rest)
+    return [_remark("constants", elements, f"no parameters: {_patterns(rest)}")]
 
 
 def _not_run_lines(weights: Weights) -> list[str]:

@@ -270,12 +270,12 @@ def mix(file: TensorFile) -> str:
 
 
 def bytes_in(graph: Graph, dtype: DType) -> int:
-    """Bytes of all weights in `dtype`; in block types vectors stay float32, as GGUF files do.
+    """Bytes of all parameters in `dtype`; in block types vectors stay float32, as GGUF files do.
 
     Errors: RequestError for a table whose rows do not fill the blocks.
     """
     total_bytes = 0
-    for weight in graph.weights.values():
+    for weight in graph.parameters:
         vector = len(weight.shape) < 2
         kept = DTYPES["f32"] if vector and dtype.block >= _SMALLEST_QUANTISED_BLOCK else dtype
         if not vector and weight.shape[-1] % kept.block:
@@ -289,9 +289,9 @@ def bytes_in(graph: Graph, dtype: DType) -> int:
 
 
 def unique_bytes(description: Description) -> int:
-    """Bytes of the weights that the graph reads, as stored, a shared table once."""
+    """Bytes of the parameters that the graph reads, as stored, a shared table once."""
     assert description.weights is not None
-    return sum(placed.stored.nbytes for placed in description.weights.placed.values())
+    return sum(map(description.weights.stored_bytes, description.graph.parameters))
 
 
 def _parameters(description: Description) -> Parameters:

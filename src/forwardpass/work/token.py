@@ -61,7 +61,7 @@ def total(by_role: dict[Role, int]) -> int:
 
 def weights_flop(graph: Graph) -> int:
     """2 × every parameter that does arithmetic: all but the tables that are only looked up."""
-    unique = sum(weight.elements for weight in graph.weights.values())
+    unique = sum(weight.elements for weight in graph.parameters)
     return 2 * (unique - sum(weight.elements for weight in graph.embedding_only))
 
 
