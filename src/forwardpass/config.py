@@ -279,9 +279,10 @@ def _sort_keys(
                 unknown[key] = value
         elif not _is_nothing(value):
             unknown[key] = value
+    absent = {"partial_rotary_factor": spec.partial_rotary or 1.0, **spec.defaults}
     for key, value in repeats.items():
         name = REPEATS[key]
-        if value != values.get(name, spec.defaults.get(name)) and not _is_nothing(value):
+        if value != values.get(name, absent.get(name)) and not _is_nothing(value):
             unknown[key] = value
     check_theta(values, problems)
     return values, unknown

@@ -13,12 +13,13 @@ _NEUTRAL = {
         _attn_implementation _attn_implementation_autoset _attn_implementation_internal
         _commit_hash _experts_implementation_internal _flash_attn_2_enabled _name_or_path
         architectures attn_implementation experts_implementation finetuning_task is_llama_config
-        name_or_path predict_special_tokens torchscript transformers.js_config
+        model_name name_or_path predict_special_tokens torchscript transformers.js_config
         transformers_version unsloth_fixed unsloth_version
     """,
     "training": """
         attention_dropout attn_pdrop classifier_dropout embd_pdrop gradient_checkpointing
-        initializer_range neftune_noise_alpha pretraining_tp resid_pdrop
+        hidden_dropout hidden_dropout_prob initializer_range neftune_noise_alpha pretraining_tp
+        resid_pdrop
     """,
     "what a call gives back, and how it is cached or cut": """
         cache_implementation chunk_size_feed_forward output_attentions
@@ -32,7 +33,7 @@ _NEUTRAL = {
     """,
     "tokens": """
         bos_token_id decoder_start_token_id eos_token_id eos_token_ids model_max_length pad_token_id
-        prefix sep_token_id tokenizer_class
+        prefix sep_token_id tokenizer_class unk_token_id
     """,
     "generation, which transformers reads from generation_config.json alone": """
         bad_words_ids begin_suppress_tokens diversity_penalty do_sample early_stopping
@@ -46,12 +47,20 @@ _NEUTRAL = {
 NEUTRAL = frozenset(key for keys in _NEUTRAL.values() for key in keys.split())
 
 # Keys of any family that are neutral at one value only; false is not it.
-NEUTRAL_VALUES: Mapping[str, object] = {"is_causal": True, "partial_rotary_factor": 1.0}
+NEUTRAL_VALUES: Mapping[str, object] = {
+    "is_causal": True,
+    "partial_rotary_factor": 1.0,
+    "rotary_scaling_factor": 1.0,
+}
 
 # Keys that no family reads, and what each must repeat to be neutral.
 REPEATS: Mapping[str, str] = {
+    "afn": "hidden_act",
+    "max_seq_len": "max_position_embeddings",
     "max_sequence_length": "max_position_embeddings",
     "n_vocab": "vocab_size",
+    "rope_pct": "partial_rotary_factor",
+    "seq_length": "max_position_embeddings",
 }
 # What a reader cannot see from the key alone.
 REASONS: Mapping[str, str] = {
@@ -60,17 +69,22 @@ REASONS: Mapping[str, str] = {
 }
 
 
+_OF_INPUTS = ("AutoTokenizer", "AutoProcessor", "AutoImageProcessor", "AutoFeatureExtractor")
+
+
 def brings_its_own_code(auto_map: object, model_type: object) -> bool:
     """Whether a repository maps more than the family's published files to classes.
 
     Many repositories keep copies of `modeling_TYPE.py` and its kin, from before the family was part
-    of transformers. Any other name may be code that computes something else.
+    of transformers. Any other name may be code that computes something else. Classes that turn text
+    or images into inputs compute no logit.
     """
     if not isinstance(auto_map, dict):
         return True
-    names = [name for value in auto_map.values() for name in _listed(value)]
+    computing = [value for key, value in auto_map.items() if key not in _OF_INPUTS]
+    names = [name for value in computing for name in _listed(value)]
     kind = re.escape(str(model_type))
-    standard = re.compile(rf"(.*--)?(configuration|modeling|tokenization)_{kind}(_fast)?\.\w+")
+    standard = re.compile(rf"(.*--)?(configuration|modeling)_{kind}\.\w+")
     return not all(isinstance(name, str) and standard.fullmatch(name) for name in names)
 
 

@@ -64,6 +64,8 @@ def text_part(
             found[key] = value
             if key in _DTYPES:
                 found.pop(_DTYPES[key], None)
+        elif key in inner and inner[key] == value:
+            continue  # said twice
         elif key not in _ABOUT_IMAGES and key not in NEUTRAL:
             found[f"{outer}.{key}"] = value
     return found, outer, f"{where}, text_config"

@@ -103,10 +103,11 @@ def test_false_is_not_neutral_where_true_is_what_is_built(name: str, key: str) -
 @pytest.mark.parametrize(
     ("name", "key", "same"),
     [
-        *((name, "max_sequence_length", "max_position_embeddings") for name in FAMILIES),
+        *((name, key, "max_position_embeddings") for name in FAMILIES
+          for key in ("max_sequence_length", "max_seq_len", "seq_length")),
         ("gpt2", "n_vocab", "vocab_size"),
     ],
-)
+)  # fmt: skip
 def test_a_key_that_repeats_another_is_neutral_where_it_is_equal(
     name: str, key: str, same: str
 ) -> None:
@@ -135,7 +136,9 @@ PUBLISHED: dict[str, Raw] = {
     "llama": {
         "_flash_attn_2_enabled": True, "_attn_implementation": "sdpa", "tf_legacy_loss": False,
         "neftune_noise_alpha": 5, "pretraining_tp": 1, "unsloth_version": "2024.9", "top_k": 50,
-        "_commit_hash": "0123", "name_or_path": "x", "is_decoder": True,
+        "_commit_hash": "0123", "name_or_path": "x", "is_decoder": True, "model_name": "x",
+        "hidden_dropout": 0.1, "hidden_dropout_prob": 0.1, "unk_token_id": 0,
+        "rotary_scaling_factor": 1.0, "rope_pct": 1.0,
     },
 }  # fmt: skip
 
@@ -165,6 +168,17 @@ def test_code_that_a_repository_brings_is_refused_with_a_reason_of_its_own() -> 
     assert error.advice is not None
     assert "--accept-unknown auto_map" in error.advice
     assert accepting(["auto_map"], "llama", auto_map={"a": "b"}).accepted_unknown
+
+
+def test_a_repository_s_copies_of_the_published_code_change_nothing() -> None:
+    copies = {
+        "AutoConfig": "configuration_phi3.Phi3Config",
+        "AutoModelForCausalLM": "org/name--modeling_phi3.Phi3ForCausalLM",
+        "AutoTokenizer": "org/another-tokenizer",
+    }
+    assert config("phi3", auto_map=copies) == config("phi3")
+    for own in ("modeling_phi3_fast.Model", "modeling_llama.LlamaForCausalLM", 3, None):
+        assert "auto_map" in str(refusal("phi3", auto_map={**copies, "AutoModel": own}))
 
 
 WRONG: list[tuple[str, object]] = [
@@ -216,7 +230,7 @@ def test_a_family_s_own_keys_are_checked_as_well(name: str, key: str, value: obj
     ("name", "changes", "reason"),
     [
         ("llama", {"hidden_act": "gelu"}, "hidden_act"),
-        ("gpt2", {"activation_function": "relu"}, "hidden_act"),
+        ("gpt2", {"activation_function": "swish"}, "hidden_act"),
         ("gemma3", {"hidden_activation": "gelu"}, "hidden_act"),
         ("gemma3", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
         ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),

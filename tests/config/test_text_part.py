@@ -36,6 +36,16 @@ def test_the_text_part_is_the_text_model_s_config(outer: str) -> None:
     assert found.family.model_type == found.config.model_type
 
 
+@every_outer
+def test_what_the_outer_config_repeats_of_the_text_s_is_said_twice(outer: str) -> None:
+    rows = CONFIGS[OUTER[outer]]["vocab_size"]
+    assert isinstance(rows, int)
+    found = describe_config("outer", nested(outer, vocab_size=rows))
+    assert found.config == describe_config("outer", nested(outer)).config
+    with pytest.raises(ConfigError, match=rf"{outer}\.vocab_size = {rows + 1}"):
+        describe_config("outer", nested(outer, vocab_size=rows + 1))
+
+
 def test_a_text_part_without_a_type_has_that_of_the_outer_model() -> None:
     text = {key: value for key, value in CONFIGS["gemma3"].items() if key != "model_type"}
     assert describe_config("outer", nested("gemma3", text_config=text)).config.model_type == (

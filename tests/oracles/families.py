@@ -83,6 +83,7 @@ _GPT2: dict[str, object] = {
 
 CASES = (
     Case("gpt2", "gpt2", {**_GPT2}),
+    Case("gpt2-gelu", "gpt2", {**_GPT2, "activation_function": "gelu"}),
     Case("gpt2-untied", "gpt2", {**_GPT2, "n_inner": 96, "tie_word_embeddings": False}),
     Case("llama", "llama", {**_SIZES}, shard="20KB"),
     Case("llama-biases", "llama", {**_SIZES, "attention_bias": True, "mlp_bias": True}),

@@ -13,6 +13,7 @@ from __future__ import annotations
 from forwardpass.architectures.family import Family, GgufNames, Stored, Transform
 from forwardpass.config import ConfigSpec, ModelConfig
 from forwardpass.graph.graph import Graph, GraphBuilder, Role
+from forwardpass.graph.ops import ACTIVATIONS
 
 
 def build(config: ModelConfig) -> Graph:
@@ -28,7 +29,7 @@ def build(config: ModelConfig) -> Graph:
             y = g.flat(g.attention(q, k, v))  # n d
             x = g.add(x, g.linear(y, "attn.c_proj", d, Role.ATTENTION_OUTPUT, bias=True))
             y = g.layer_norm(x, "ln_2")
-            y = g.gelu(g.linear(y, "mlp.c_fc", f, Role.MLP_UP, bias=True))  # n f
+            y = g.activation(g.linear(y, "mlp.c_fc", f, Role.MLP_UP, bias=True))  # n f
             x = g.add(x, g.linear(y, "mlp.c_proj", d, Role.MLP_DOWN, bias=True))
     x = g.layer_norm(g.wanted_rows(x), "ln_f")  # r d
     return g.finish(g.head(x, tied_to="wte"))  # r v
@@ -94,7 +95,7 @@ FAMILY = Family(
             "tie_word_embeddings": True,
             "scale_attn_weights": True,
         },
-        accepts={"hidden_act": ("gelu_new", "gelu_pytorch_tanh")},
+        accepts={"hidden_act": tuple(ACTIVATIONS)},
         derive=_expand_four_times,
         rope=False,
         grouped=False,
