@@ -365,3 +365,20 @@ def test_the_account_of_a_real_answer_is_exact(model_path: Callable[[str], Path]
     assert answer.work.weight_bytes == 11 * 96_576_768
     assert answer.sampling.greedy
     assert answer.sampling.temperature.source == "engine default"
+
+
+def test_a_closed_model_answers_nothing(folder: Path) -> None:
+    model = fp.load(folder)
+    with model:
+        assert model.generate("hi", max_tokens=1).steps
+    asks: list[Callable[[], object]] = [
+        lambda: model.generate("hi", max_tokens=1),
+        lambda: model.stream("hi"),
+        lambda: next(model.each_seed("hi", [1])),
+        lambda: asyncio.run(model.agenerate("hi")),
+    ]
+    for ask in asks:
+        with pytest.raises(fp.RequestError, match="the model is closed"):
+            ask()
+        with model, pytest.raises(fp.RequestError, match="the model is closed"):
+            ask()

@@ -29,7 +29,7 @@ def test_leaving_a_model_closes_its_file(
     with fp.load(folder) as model:
         assert closed == []
     assert closed == [model.description.file]
-    with pytest.raises(fp.TemplateError):
+    with pytest.raises(fp.RequestError, match=r"none\.jinja: No such file"):
         fp.load(folder, template=tmp_path / "none.jinja")
     assert len(closed) == 2
 

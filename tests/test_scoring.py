@@ -105,8 +105,21 @@ def test_a_text_beyond_the_context_needs_a_stride(model: Model) -> None:
 def test_a_text_without_tokens_has_no_score(model: Model) -> None:
     with pytest.raises(ContextError, match="no tokens"):
         scoring(model.runner, [])
-    alone = done(scoring(model.runner, [5]))
-    assert (alone.scored, alone.sum, alone.perplexity) == (0, 0.0, None)
+    with pytest.raises(ContextError, match="one token, and nothing is before it"):
+        scoring(model.runner, [5])
+    assert done(scoring(model.runner, [5], bos=7)).scored == 1
+
+
+@pytest.mark.parametrize("bos", [None, 7])
+def test_a_context_needs_room_for_a_token_and_one_before_it(model: Model, bos: int | None) -> None:
+    for ids, stride in (([5], None), (IDS, None), (IDS, 1)):
+        with pytest.raises(RequestError, match="context = 1: leaves nothing to score"):
+            scoring(short(model, 1).runner, ids, bos=bos, stride=stride)
+    with pytest.raises(ContextError, match="the context holds") as caught:
+        scoring(short(model, 2).runner, IDS, bos=bos)
+    assert "--stride 1 reads" in str(caught.value)
+    found = done(scoring(short(model, 2).runner, IDS, bos=bos, stride=1))
+    assert found.scored == len(IDS) - (bos is None)
 
 
 def test_the_passes_are_accounted_for_with_the_rows_that_were_wanted(model: Model) -> None:

@@ -133,7 +133,8 @@ class Model:
     """A model that is ready to answer; `forwardpass.load` makes one.
 
     `chat` is None where the model has no chat template. `sampling_defaults` is what the model's
-    file says about sampling, None where it says nothing. Closing the model gives its files up.
+    file says about sampling, None where it says nothing. Closing the model gives its files up; it
+    answers nothing from then on.
     """
 
     description: Description
@@ -141,6 +142,7 @@ class Model:
     chat: Chat | None
     runner: Runner
     sampling_defaults: Mapping[str, object] | None = None
+    closed: bool = field(default=False, init=False)
 
     def __repr__(self) -> str:
         config = self.description.config
@@ -152,8 +154,8 @@ class Model:
     def generate(self, prompt: Prompt, **options: Unpack[Options]) -> Answer:
         """The answer to a prompt: a text is one user message, `raw(…)` skips the template.
 
-        Raises RequestError for an unknown option or a value out of range, ContextError for a prompt
-        that does not fit.
+        Raises RequestError for an unknown option, a value out of range or a closed model,
+        ContextError for a prompt that does not fit.
         """
         going = self.stream(prompt, **options)
         for _ in going:
@@ -165,6 +167,7 @@ class Model:
 
         Its `answer()` is what `generate` returns, at any time. Errors: as `generate`.
         """
+        self._check_open()
         settings = self.settings(**options)
         limit = self._limit(options)
         ready = self.prepare(prompt, **options)
@@ -190,6 +193,7 @@ class Model:
 
         The prompt's pass is in the account of the first.
         """
+        self._check_open()
         if not _can_be_seeds(seeds):
             raise RequestError(f"seeds = {seeds!r:.60}: wanted whole numbers")
         settings = self.settings(**options)
@@ -267,7 +271,8 @@ class Model:
         return account(self.description.graph, passes, weights.stored_bytes, KV_WIDTH)
 
     def close(self) -> None:
-        """Gives the model's files up."""
+        """Gives the model's files up, for good."""
+        object.__setattr__(self, "closed", True)
         if self.description.file is not None:
             self.description.file.close()
 
@@ -281,6 +286,10 @@ class Model:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise RequestError("the model is closed", advice="forwardpass.load opens it again")
 
     def _instead_of_nothing(self, text: str) -> str:
         """What to do about a blank prompt: raw, it may still be one."""

@@ -104,17 +104,27 @@ def scoring(
 ) -> Scoring:
     """The scoring of a text's tokens, before its first pass. `bos` begins each window.
 
-    Raises ContextError for a text that needs `stride` and has none, or has no tokens; RequestError
-    for a stride that would leave tokens with nothing before them.
+    Raises ContextError for a text that needs `stride` and has none, or has nothing to score;
+    RequestError for a context or a stride that would leave tokens with nothing before them.
     """
     length = runner.context - (bos is not None)
-    most = length if bos is not None else length - 1
+    most = runner.context - 1
+    if most < 1:
+        raise RequestError(
+            f"context = {runner.context}: leaves nothing to score: a token is scored after others",
+            advice="a context of 2 tokens or more does",
+        )
     if stride is not None and not 1 <= stride <= most:
         raise RequestError(
             f"stride = {stride}: wanted 1 to {most:,}, for windows of {length:,} tokens"
         )
     if not ids:
         raise ContextError("the text has no tokens")
+    if len(ids) == 1 and bos is None:
+        raise ContextError(
+            "the text is one token, and nothing is before it: there is nothing to score",
+            advice="give it more text",
+        )
     if len(ids) <= length:
         return Scoring(runner, ids, bos, Windows(1, length, None))
     if stride is None:

@@ -27,6 +27,36 @@ def test_what_has_another_name_here_is_told_it(run: Run, name: str) -> None:
         assert said == f"{option} is called {name} here"
 
 
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        (("-hf", "x"), "-hf is called the first argument here"),
+        (("-fa",), "-fa: choices of kernels"),
+        (("-fa", "on"), "-fa: choices of kernels"),
+        (("-ngl99",), "-ngl: GPU offload"),
+        (("-n64",), "-n is called --max-tokens here"),
+        (("-cnv",), "-cnv is called forwardpass chat here"),
+        (("-st",), "-st is called forwardpass run here"),
+        (("-tb", "2"), "-tb is called --threads here"),
+        (("--json", "-hf", "x"), "-hf is called the first argument here"),
+    ],
+)
+def test_short_options_of_several_letters_are_read_as_typed(
+    run: Run, typed: tuple[str, ...], name: str
+) -> None:
+    assert run.refused("run", "smollm2-135m", "hi", *typed).startswith(name)
+
+
+def test_our_own_short_options_and_values_that_look_like_others_are_left_alone(
+    run: Run, tiny: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "text").write_text("the dog", "utf-8")
+    expected = run.ok("tokens", tiny, "the dog").out
+    assert run.ok("tokens", tiny, f"-f{tmp_path / 'text'}").out == expected
+    assert run.ok("tokens", tiny, "--", "-hf").out
+    assert run.ok("run", tiny, "hi", "--system", "-fa", "--max-tokens", 1).out
+
+
 def test_no_option_is_listed_twice() -> None:
     options = [option for option, _ in OPTIONS]
     options += [option for names in ELSEWHERE.values() for option in names]

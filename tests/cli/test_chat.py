@@ -134,9 +134,9 @@ def test_the_seed_of_an_answer_is_in_its_account_and_gives_it_again(
         ("/ why", "there is no command /why"),
         ("/", "there is no command /"),
         ("/save", "/save needs the name of a file"),
+        ("/save nothing.json", "there is nothing to save yet"),
         ("/load", "/load needs the name of a file"),
         ("/load /none/such.json", "/none/such.json: No such file"),
-        ("/save /none/such.json", "/none/such.json: No such file"),
         ("/save ~nobody-of-that-name/x", "/save ~nobody-of-that-name/x: "),
         ("/quit now", "/quit takes nothing behind it, not 'now'"),
         ("/undo all", "/undo takes nothing behind it, not 'all'"),
@@ -150,6 +150,11 @@ def test_what_cannot_be_done_is_refused_and_the_talk_goes_on(
     assert f"error: {says}" in done.err
     assert done.out == f"{SAYS}\n"
     assert "9 passes" in done.err
+
+
+def test_a_file_that_cannot_be_written_is_named(run: Run, scripted: Path) -> None:
+    done = run.ok("chat", scripted, typed=typed("what?", "/save /none/such.json"))
+    assert "error: /none/such.json: No such file" in done.err
 
 
 def test_a_conversation_is_saved_and_gone_on_with(
@@ -245,11 +250,10 @@ def test_input_that_is_no_text_is_refused(run: Run, scripted: Path) -> None:
 def test_a_model_without_a_template_is_refused_with_two_ways_out(
     run: Run, bare: Path, tiny: Path
 ) -> None:
-    done = run("chat", bare, typed=typed("hello"))
-    assert (done.status, done.out) == (1, "")
-    assert done.err.endswith(
+    said = run.refused("chat", bare, typed=typed("hello"))
+    assert said.endswith(
         "has no chat template, so it cannot talk in turns\n"
-        "  --template FILE brings one; forwardpass run --raw completes a text\n"
+        "  --template FILE brings one; forwardpass run --raw completes a text"
     )
     template = tiny / "chat_template.jinja"
     options = ("--template", template, "--max-tokens", 1)

@@ -9,6 +9,7 @@ import pytest
 from forwardpass.cli.main import main
 from forwardpass.cli.progress import TerminalProgress, shown
 from forwardpass.hub import Transfer
+from forwardpass.hub.references import HUB, ModelFiles
 
 TINY = Transfer("tiny", "tiny.gguf", 98_362_432, "MIT", "the Hugging Face hub", "sha256")
 
@@ -20,32 +21,41 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def test_pulling_a_local_file_says_where_it_lies(
+def test_pulling_a_local_file_is_a_wrong_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "m.gguf"
     path.write_bytes(b"GGUF1234")
-    assert main(["pull", str(path)]) == 0
+    (tmp_path / "config.json").write_text("{}", "utf-8")
+    for here, kind in ((path, "file"), (tmp_path, "folder")):
+        assert main(["pull", str(here)]) == 2
+        told = f"error: {here} is a {kind} here already; pull fetches aliases and hub ids\n"
+        assert capsys.readouterr() == ("", told)
+
+
+def test_what_was_pulled_is_described(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "m.gguf"
+    files = ModelFiles("gguf", (path,), "tiny", HUB, None, 8, revision="abc")
+    monkeypatch.setattr("forwardpass.hub.resolve", lambda *_, **__: files)
+    assert main(["pull", "tiny"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"path    {path}",
         "size    8 bytes, 8 B",
-        "origin  a local file",
+        "commit  abc",
+        "origin  the Hugging Face hub",
     ]
-
-
-def test_pulling_answers_in_json_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "m.gguf"
-    path.write_bytes(b"GGUF1234")
-    assert main(["pull", str(path), "--json"]) == 0
+    assert main(["pull", "tiny", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
-        "model": str(path),
+        "model": "tiny",
         "kind": "gguf",
         "path": str(path),
         "bytes": 8,
         "sha256": None,
-        "origin": "a local file",
+        "origin": "the Hugging Face hub",
         "license": None,
-        "revision": None,
+        "revision": "abc",
     }
 
 

@@ -113,7 +113,10 @@ def test_a_prompt_that_is_missing_doubled_unreadable_or_empty_is_refused(
     latin.write_bytes("Grüße".encode("latin-1"))
     assert "both given" in run.refused("run", tiny, "hi", "--file", latin)
     assert f"{latin}: cannot be read as UTF-8" in run.refused("run", tiny, "-f", latin)
-    assert "No such file" in run.refused("run", tiny, "-f", tmp_path / "none")
+    none = tmp_path / "none"
+    missing = f"{none}: No such file or directory"
+    assert run.refused("run", tiny, "-f", none) == missing
+    assert run.refused("run", tiny, "hi", "--template", none) == missing
     assert "not UTF-8" in run.refused("run", tiny, typed=b"\xff")
     assert run.refused("run", tiny).startswith("the prompt is empty\n")
     assert run.refused("run", tiny, "  \n").startswith("the prompt is empty\n")

@@ -18,7 +18,7 @@ OR_NULL = {"type": ["number", "null"]}
 TOKEN = closed(
     id=COUNT, token={"type": "string"}, bytes={"type": "array", "items": COUNT}, logprob=OR_NULL
 )
-SCHEMA = closed(
+SCHEMA: dict[str, Any] = closed(
     tokens={"type": "array", "items": TOKEN},
     bos={"type": ["integer", "null"]},
     scored=COUNT,
@@ -29,6 +29,7 @@ SCHEMA = closed(
     windows=closed(count=COUNT, length=COUNT, stride={"type": ["integer", "null"]}),
     work={"type": "object"},
 )
+SCHEMA["properties"]["note"] = {"type": "string"}  # where there is something to say
 
 
 def score(run: Run, *arguments: object) -> dict[str, Any]:
@@ -63,6 +64,24 @@ def test_a_token_that_begins_every_text_stands_in_front_and_is_not_scored(
     assert found["scored"] == len(found["tokens"]) == len(small().encode(TEXT))
     assert found["bytes"] == len(TEXT.encode())
     assert found["windows"]["length"] == 511
+
+
+def test_a_template_s_own_first_token_is_scored_like_others_where_no_text_begins_with_it(
+    run: Run, tmp_path: Path
+) -> None:
+    messages = tmp_path / "messages.json"
+    messages.write_text('[{"role": "user", "content": "hello"}]', "utf-8")
+    first = small().find("<|im_start|>")
+    names: dict[str, Any] = {
+        "tokenizer.ggml.add_bos_token": False,
+        "tokenizer.ggml.bos_token_id": first,
+    }
+    path = random_gguf(tmp_path / "m.gguf", **names)
+    found = score(run, path, "--messages", messages)
+    assert found["bos"] is None
+    assert (found["tokens"][0]["id"], found["tokens"][0]["logprob"]) == (first, None)
+    assert found["scored"] == len(found["tokens"]) - 1
+    assert "nothing is before the first" in run.ok("score", path, "--messages", messages).out
 
 
 def test_texts_come_from_files_and_standard_input_too(run: Run, tiny: Path, tmp_path: Path) -> None:
@@ -103,9 +122,18 @@ def test_a_text_beyond_the_context_is_read_in_windows_where_a_stride_is_given(
     count = math.ceil((len(found["tokens"]) - 16) / 8) + 1
     assert found["windows"] == {"count": count, "length": 16, "stride": 8}
     assert found["scored"] == len(found["tokens"]) - 1
-    assert "stride = 16: wanted 1 to 15" in run.refused(
-        "score", tiny, TEXT * 9, "--context", 16, "--stride", 16
-    )
+    said = run.refused("score", tiny, TEXT * 9, "--context", 16, "--stride", 16)
+    assert said.startswith("--stride 16: wanted 1 to 15")
+    said = run.refused("score", tiny, TEXT, "--context", 1)
+    assert said.startswith("--context 1: leaves nothing to score")
+
+
+def test_a_stride_that_does_nothing_is_told(run: Run, tiny: Path) -> None:
+    told = "without effect where the text fits into the context: stride"
+    assert told in run.ok("score", tiny, TEXT, "--stride", 8).err.splitlines()
+    found = score(run, tiny, TEXT, "--stride", 8)
+    assert (found["windows"]["stride"], found.pop("note")) == (None, told)
+    assert found["tokens"] == score(run, tiny, TEXT)["tokens"]
 
 
 def test_a_conversation_is_scored_as_the_template_writes_it(
@@ -128,6 +156,7 @@ def test_a_wrong_request_is_refused_naming_what_is_wrong(run: Run, tiny: Path) -
     assert "both given" in run.refused("score", tiny, "x", "--messages", "m.json")
     assert "need --messages" in run.refused("score", tiny, "x", "--thinking", "on")
     assert "the text has no tokens" in run.refused("score", tiny, "")
+    assert run.refused("score", tiny, "A").startswith("the text is one token, and nothing is")
 
 
 def test_a_rule_for_cutting_text_can_be_named_for_every_command_that_reads_text(

@@ -151,11 +151,11 @@ def test_texts_come_from_files_and_standard_input_too(run: Run, tiny: Path, tmp_
     assert report(run, tiny, "")["total"] == 0
 
 
-def test_the_token_that_begins_every_text_counts_for_the_template(run: Run, tmp_path: Path) -> None:
+def test_the_token_that_begins_every_text_is_a_section_of_its_own(run: Run, tmp_path: Path) -> None:
     adds: dict[str, Any] = {"tokenizer.ggml.add_bos_token": True}
     path = random_gguf(tmp_path / "m.gguf", **adds)
     found = report(run, path, "the")
-    assert found["sections"][1] == {"name": "template", "tokens": 1}
+    assert found["sections"][1] == {"name": "begin", "tokens": 1}
     assert found["tokens"][0] == {
         "id": small().find("<|begin|>"),
         "text": "<|begin|>",

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from string import digits
 
 from forwardpass.errors import RequestError
 
@@ -51,8 +52,13 @@ ABSENT: tuple[Absent, ...] = (
     _absent(
         "answers held to a grammar or schema",
         "--grammar --grammar-file --json-schema -j --json-schema-file --schema --regex --choice "
-        "--json-object --tools --guided-decoding-backend",
+        "--json-object --guided-decoding-backend",
         "ask for the form in the prompt and check the answer",
+    ),
+    _absent(
+        "tools on the command line",
+        "--tools --tool-call-parser --enable-auto-tool-choice",
+        "tokens --messages counts them, and generate(tools=…) in Python renders them",
     ),
     _absent(
         "stop strings",
@@ -68,7 +74,7 @@ ABSENT: tuple[Absent, ...] = (
     _absent(
         "speculative decoding with a draft model",
         "--draft-model --model-draft -md --draft --draft-max --draft-min --num-draft-tokens "
-        "--speculative-config --spec-type",
+        "--speculative-config --spec-type --hf-repo-draft -hfd -hfrd",
         "load the one model that shall answer",
     ),
     _absent(
@@ -116,20 +122,20 @@ ABSENT: tuple[Absent, ...] = (
     ),
     _absent(
         "choices of kernels",
-        "--flash-attn --attention-backend --enforce-eager --batch-size -b --ubatch-size -ub",
+        "--flash-attn -fa --attention-backend --enforce-eager --batch-size -b --ubatch-size -ub",
         "the reference backend computes one way",
     ),
 )
 """What there is not, each with the options that ask for it elsewhere."""
 
 ELSEWHERE: dict[str, tuple[str, ...]] = {
-    "the first argument": ("-m", "--model", "-hf", "-hfr", "--hf-repo"),
+    "the first argument": ("-m", "--model", "-hf", "-hfr", "--hf-repo", "-hff", "--hf-file"),
     "the second argument": ("-p", "--prompt"),
     "--max-tokens": ("-n", "--n-predict", "--predict"),
     "--context": ("-c", "--ctx-size", "--max-model-len", "--max-kv-size"),
     "--temperature": ("--temp",),
     "--repetition-penalty": ("--repeat-penalty",),
-    "--threads": ("-t",),
+    "--threads": ("-t", "-tb", "--threads-batch"),
     "--system": ("-sys", "--system-prompt"),
     "--template": ("--chat-template", "--chat-template-file"),
     "--template-arg": ("--chat-template-kwargs", "--chat-template-config"),
@@ -137,9 +143,30 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "--kv-type": ("-ctk", "--cache-type-k", "-ctv", "--cache-type-v", "--kv-bits",
                   "--kv-cache-dtype"),
     "--pre": ("--override-kv", "--tokenizer"),
+    "forwardpass chat": ("-cnv", "--conversation"),
+    "forwardpass run": ("-no-cnv", "--no-conversation", "-st", "--single-turn"),
     "forwardpass score": ("--perplexity", "--ppl-stride"),
 }  # fmt: skip
 """What there is under another name."""
+
+
+def joined(arguments: Iterable[str], with_value: Collection[str]) -> Iterator[str]:
+    """The options of one dash and several letters among `arguments`, as they were typed.
+
+    A parser takes `-hf` for `-h` and `-f`. What follows one of the options `with_value` is no
+    option.
+    """
+    is_value = False
+    for argument in arguments:
+        if argument == "--":
+            return
+        if _is_short(argument) and len(argument) > 2 and not is_value:
+            yield argument
+        is_value = not is_value and argument in with_value
+
+
+def _is_short(argument: str) -> bool:
+    return argument.startswith("-") and not argument.startswith("--")
 
 
 def absent(arguments: Iterable[str]) -> RequestError | None:
@@ -147,9 +174,11 @@ def absent(arguments: Iterable[str]) -> RequestError | None:
     missing = {option: entry for entry in ABSENT for option in entry.options}
     renamed = {option: name for name, options in ELSEWHERE.items() for option in options}
     for argument in arguments:
-        option = argument.partition("=")[0]
         if argument == "--":
             break
+        option = argument.partition("=")[0]
+        if _is_short(option) and option not in {**missing, **renamed}:
+            option = option.rstrip(digits)  # a number may be joined to it: -ngl99
         if option in missing:
             entry = missing[option]
             return RequestError(

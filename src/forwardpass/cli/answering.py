@@ -199,7 +199,9 @@ def prompt_text(prompt: str | None, file: Path | None) -> str:
     if file is not None:
         try:
             return file.read_bytes().decode("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
+            raise RequestError(f"{file}: {error.strerror}") from None
+        except UnicodeDecodeError as error:
             raise RequestError(f"{file}: cannot be read as UTF-8 text: {error}") from None
     if sys.stdin is None or sys.stdin.isatty():  # None: it was closed
         raise RequestError(

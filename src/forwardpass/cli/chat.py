@@ -22,7 +22,7 @@ from forwardpass.cli.answering import (
 from forwardpass.cli.console import data, note, say
 from forwardpass.cli.groups import with_groups
 from forwardpass.cli.options import Model as Reference
-from forwardpass.errors import ForwardpassError, RequestError, TemplateError, did_you_mean
+from forwardpass.errors import ForwardpassError, RequestError, did_you_mean
 from forwardpass.hub.paths import written
 from forwardpass.sampling.ranges import ENGINE_DEFAULTS
 from forwardpass.text.messages import assistant, check_text, load_conversation, system, user
@@ -58,7 +58,7 @@ def command(
         raise RequestError("there is no prompt: standard input is closed")
     with engine.load(model, template.template) as loaded:
         if loaded.chat is None:
-            raise TemplateError(
+            raise RequestError(
                 f"{model} has no chat template, so it cannot talk in turns",
                 advice="--template FILE brings one; forwardpass run --raw completes a text",
             )
@@ -175,6 +175,8 @@ class Session:
     def save(self, text: str) -> None:
         """Writes the conversation as JSON; an existing file is not overwritten."""
         path = _path(text, "save")
+        if not self.messages:
+            raise RequestError("there is nothing to save yet")
         saved: dict[str, object] = {"messages": self.messages}
         if tools := self.options.get("tools"):
             saved["tools"] = tools

@@ -206,14 +206,20 @@ def _command(name: str) -> Command:
 def _run(command: Command, arguments: list[str]) -> int:
     import typer
 
+    from forwardpass.cli.absent import absent, joined
+
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(command.name, context_settings={"help_option_names": ["-h", "--help"]})(
         importlib.import_module(command.module).command
     )
     # typer carries its parser inside and names no base of the parser's errors
     wrong_usage: Any = typer.BadParameter.__mro__[1]
+    parser: Any = typer.main.get_command(app)
+    with_value = {o for p in parser.params if not getattr(p, "is_flag", True) for o in p.opts}
+    if (elsewhere := absent(joined(arguments, with_value))) is not None:
+        raise elsewhere
     try:
-        status = typer.main.get_command(app).main(
+        status = parser.main(
             arguments, prog_name=f"forwardpass {command.name}", standalone_mode=False
         )
     except typer.Abort:
@@ -226,11 +232,9 @@ def _run(command: Command, arguments: list[str]) -> int:
             raise ReaderGoneError from None
         raise broken from None
     except wrong_usage as error:
-        if type(error).__name__ == "NoSuchOption":
-            from forwardpass.cli.absent import absent
-
-            if (elsewhere := absent(arguments)) is not None:
-                raise elsewhere from None
+        unknown = type(error).__name__ == "NoSuchOption"
+        if unknown and (elsewhere := absent(arguments)) is not None:
+            raise elsewhere from None
         reason: str = error.format_message()
         raise RequestError(
             reason.rstrip("."),

@@ -10,6 +10,8 @@ import typer
 from forwardpass import hub
 from forwardpass.cli.console import as_json, columns, data
 from forwardpass.cli.progress import TerminalProgress, shown
+from forwardpass.errors import RequestError
+from forwardpass.hub.references import LOCAL
 from forwardpass.shapes import SHAPES
 from forwardpass.units import exact, size
 
@@ -35,6 +37,9 @@ def command(
         progress=TerminalProgress(),
     )
     path = files.path
+    if files.origin == LOCAL:
+        what = "folder" if files.kind == "folder" else "file"
+        raise RequestError(f"{model} is a {what} here already; pull fetches aliases and hub ids")
     if json:
         as_json(
             {

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from forwardpass.model import Model
     from forwardpass.scoring import Scoring
 
+UNUSED_STRIDE = "without effect where the text fits into the context: stride"
 SHOWN = 24  # tokens that are shown; of a longer text, the least likely ones
 
 
@@ -57,11 +58,11 @@ def command(
     words = prompt_text(text, file) if messages is None else ""
     with engine.load(model, template.template) as loaded:
         ids = _ids(loaded, words, messages, template)
-        bos = loaded.tokenizer.bos_id
-        begun = ids[:1] == (bos,)
-        going = scoring(
-            loaded.runner, ids[1:] if begun else ids, bos=bos if begun else None, stride=stride
-        )
+        # A template may open with the same token where the file does not ask for it.
+        bos = loaded.tokenizer.bos_id if loaded.tokenizer.add_bos else None
+        own = ids if bos is None else ids[1:]
+        going = scoring(loaded.runner, own, bos=bos, stride=stride)
+        unused = stride is not None and going.windows.stride is None
         stopped = False
         try:
             with patience("scoring the text"):
@@ -70,9 +71,11 @@ def command(
         except KeyboardInterrupt:
             stopped = True
         if json:
-            as_json(json_score(loaded, going))
+            as_json({**json_score(loaded, going), **({"note": UNUSED_STRIDE} if unused else {})})
         else:
             _show(loaded, going)
+            if unused:
+                note(UNUSED_STRIDE)
         if stopped:
             raise KeyboardInterrupt
 

@@ -13,7 +13,7 @@ from typing import Any
 from forwardpass.errors import RequestError, TemplateError
 from forwardpass.text.guard import Guard, Rendered, strings_of
 from forwardpass.text.messages import Conversation, check_text, with_argument_objects
-from forwardpass.text.sections import TEMPLATE, Section, counted, section_names, spans_of
+from forwardpass.text.sections import BEGIN, Section, counted, section_names, spans_of
 from forwardpass.text.template import ChatTemplate, Request
 from forwardpass.text.templates import Templates
 from forwardpass.text.tokenizer import Tokenizer
@@ -34,12 +34,12 @@ class ChatPrompt:
 
 
 def text_prompt(tokenizer: Tokenizer, text: str, *, control: bool = False) -> ChatPrompt:
-    """A raw prompt without a template, its sections `text` and, for BOS, `template`."""
+    """A raw prompt without a template, its sections `text` and, for BOS, `begin`."""
     ids = tokenizer.encode(text, control=control)
     whole = tokenizer.with_bos(ids)
     sections = [Section("text", len(ids))]
     if len(whole) > len(ids):
-        sections.append(Section(TEMPLATE, len(whole) - len(ids)))
+        sections.append(Section(BEGIN, len(whole) - len(ids)))
     return ChatPrompt(tuple(whole), text, lambda: tuple(sections))
 
 

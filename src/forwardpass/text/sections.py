@@ -18,7 +18,7 @@ from forwardpass.errors import ForwardpassError
 from forwardpass.text.guard import Guard, characters
 from forwardpass.text.template import Request
 
-TOOLS, TEMPLATE = "tools", "template"
+TOOLS, TEMPLATE, BEGIN = "tools", "template", "begin"
 _MARKS = range(0xF0000, 0xFFFFE)  # plane 15, private use
 # Between two pieces of tool definitions, so much text of the template belongs to them.
 _GAP = 400

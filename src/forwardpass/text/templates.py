@@ -126,6 +126,6 @@ def _text(path: Path) -> str:
             raise TemplateError(f"{path.name}: more than the {_MAX_BYTES:,} bytes allowed")
         return data.decode("utf-8")
     except OSError as error:
-        raise TemplateError(f"{path}: {error.strerror}") from None
+        raise RequestError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise TemplateError(f"{path.name}: not UTF-8 at byte {error.start:,}") from None
