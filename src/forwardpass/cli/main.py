@@ -17,7 +17,7 @@ from typing import Any, TextIO
 from forwardpass.cli.console import ReaderGoneError, columns, data, note, silence
 from forwardpass.errors import ForwardpassError, RequestError, did_you_mean
 
-EXIT_DONE, EXIT_FAILED, EXIT_WRONG_REQUEST, EXIT_INTERRUPTED = 0, 1, 2, 130
+EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 SHELLS = ("bash", "zsh", "fish")
 OPTIONS = ["--help", "--version", "--debug", "--show-completion"]
 

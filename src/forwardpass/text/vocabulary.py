@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from forwardpass.errors import TokenizerError
@@ -75,6 +75,3 @@ def checked_id(value: object, count: int, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < count:
         raise TokenizerError(f"{where} = {value!r:.60}: not one of the {count:,} token ids")
     return value
-
-
-Fail = Callable[[str], TokenizerError]
