@@ -13,7 +13,14 @@ from oracles.mutations import mutations
 
 Judge = Callable[[str], Judged]
 _QUOTIENTS = {
-    *("gpt2", "gpt2-untied", "llama-ungrouped", "phi3-longrope", "phi3-longrope-partial"),
+    *(
+        "gpt2",
+        "gpt2-gelu",
+        "gpt2-untied",
+        "llama-ungrouped",
+        "phi3-longrope",
+        "phi3-longrope-partial",
+    ),
     *GPT_LIKE,
 }
 every_case = pytest.mark.parametrize("name", list(BY_NAME))
