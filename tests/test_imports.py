@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("counting", "model"),
     ("answer", "opening"),
     ("generate", "scoring"),
-    ("engine", "profiling"),
+    ("benching", "computing", "engine", "profiling"),
     ("backends", "work"),
     ("describe",),
     ("config_gguf", "text_part", "weights"),

@@ -49,7 +49,9 @@ def test_the_number_of_threads_is_set_before_numpy_is_loaded(folder: Path) -> No
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"backend": "native"}, r"no backend 'native'\n  this version has reference"),
+        ({"backend": "torch"}, r"no backend 'torch'\n  this version has native, reference"),
+        ({"kv_type": "f64"}, r"kv_type = 'f64': wanted f16, bf16, f32"),
+        ({"backend": "reference", "kv_type": "f16"}, "reference backend keeps its cache in f32"),
         ({"backend": "refrence"}, r"did you mean reference\?"),
         ({"context": 513}, "context = 513: wanted a whole number from 1 to 512"),
         ({"context": 0}, "context = 0"),

@@ -14,15 +14,15 @@ import pytest
 
 import build_version
 from forwardpass import _version
-from forwardpass.backends import native
+from forwardpass.backends import levels
 
 ROOT = Path(__file__).resolve().parents[1]
-ALL = frozenset().union(*native.LEVELS.values())
+ALL = frozenset().union(*levels.LEVELS.values())
 CPUINFO = Path("/proc/cpuinfo")
 
 
-def _cpu(features: frozenset[str], tile_permission: str = "on request") -> native.Cpu:
-    return native.Cpu("", "", features, tile_permission, l1d=0, l2=0, l3=0)
+def _cpu(features: frozenset[str], tile_permission: str = "on request") -> levels.Cpu:
+    return levels.Cpu("", "", features, tile_permission, l1d=0, l2=0, l3=0)
 
 
 def test_the_build_takes_the_version_that_the_package_states() -> None:
@@ -60,12 +60,12 @@ def test_the_test_extra_is_small_and_brings_no_judge() -> None:
 
 
 def test_the_report_and_the_finder_agree_on_whether_the_cpp_part_is_here() -> None:
-    report = native.native_report()
+    report = levels.native_report()
     here = importlib.util.find_spec("forwardpass._native") is not None
     assert report.available == here
     assert (report.reason is None) == here
     assert (report.cpu is None) == (not here)
-    assert report.level in native.LEVELS
+    assert report.level in levels.LEVELS
     if report.reason is not None:
         assert report.reason.endswith("see docs/install.md")
 
@@ -90,9 +90,9 @@ def test_a_missing_cpp_part_says_why(
     package.mkdir(parents=True)
     if stated is not None:
         (package / "native_missing.txt").write_text(stated, "utf-8")
-    monkeypatch.setattr(native, "_PACKAGE", package)
+    monkeypatch.setattr(levels, "_PACKAGE", package)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    report = native.native_report()
+    report = levels.native_report()
     assert not report.available
     assert report.level == "portable"
     assert (report.reason or "").startswith(reason)
@@ -107,23 +107,23 @@ def test_the_build_states_the_reasons_that_the_report_repeats() -> None:
 
 
 def test_a_level_needs_every_feature_of_the_levels_below_it() -> None:
-    needs = list(native.LEVELS.values())
+    needs = list(levels.LEVELS.values())
     assert all(low < high for low, high in itertools.pairwise(needs))
-    for name, needed in native.LEVELS.items():
-        assert native.level(_cpu(needed)) == name
+    for name, needed in levels.LEVELS.items():
+        assert levels.level(_cpu(needed)) == name
         for feature in needed:
-            assert native.level(_cpu(needed - {feature})) != name
+            assert levels.level(_cpu(needed - {feature})) != name
 
 
 def test_amx_needs_the_consent_of_the_kernel() -> None:
-    assert native.level(_cpu(ALL, "granted")) == "amx"
-    assert native.level(_cpu(ALL, "on request")) == "amx"
-    assert native.level(_cpu(ALL, "unsupported")) == "avx512-bf16"
+    assert levels.level(_cpu(ALL, "granted")) == "amx"
+    assert levels.level(_cpu(ALL, "on request")) == "amx"
+    assert levels.level(_cpu(ALL, "unsupported")) == "avx512-bf16"
 
 
 @pytest.mark.skipif(not CPUINFO.exists(), reason="Linux alone lists its processor's flags")
 def test_the_report_equals_what_linux_says_of_the_processor() -> None:
-    report = native.native_report()
+    report = levels.native_report()
     listed = CPUINFO.read_text("utf-8")
     if report.cpu is None or platform.machine() != "x86_64":
         assert report.level == "portable"
@@ -133,5 +133,5 @@ def test_the_report_equals_what_linux_says_of_the_processor() -> None:
     assert report.cpu.features == ALL & set(flags[1].split())
     assert f": {report.cpu.vendor}\n" in listed
     assert f": {report.cpu.brand}\n" in listed
-    assert report.level == native.level_by_kernel()
+    assert report.level == levels.level_by_kernel()
     assert 8 << 10 <= report.cpu.l1d <= report.cpu.l2

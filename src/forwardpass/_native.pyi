@@ -1,6 +1,15 @@
-"""The C++ part of forwardpass; the source is in csrc/."""
+"""The C++ part of forwardpass; the source is in csrc/.
 
-from typing import Literal, TypedDict
+What a caller hands over is checked: whatever is out of range, of another shape or of another type
+raises ValueError. Arrays are C-contiguous.
+"""
+
+# ruff: noqa: PT028  (the kernels' test entries are no tests)
+
+from typing import ClassVar, Literal, NotRequired, TypeAlias, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
 
 class _Caches(TypedDict):
     l1d: int
@@ -14,4 +23,224 @@ class _Cpu(TypedDict):
     tile_permission: Literal["unsupported", "on request", "granted"]
     caches: _Caches
 
+_F32: TypeAlias = NDArray[np.float32]
+_View: TypeAlias = tuple[int, int]  # slot, first column
+
+_RowKind: TypeAlias = Literal[
+    "embed", "add_positions", "scale", "rms_norm", "layer_norm", "head_layer_norm", "rope",
+    "add", "relu", "gelu", "gelu_erf", "silu_multiply", "gelu_multiply", "softcap", "quantize",
+    "write_cache", "gather", "copy",
+]  # fmt: skip
+
+class RowOp(TypedDict):
+    """One operation on a row of heads × width; csrc/program.h says which members a kind takes."""
+
+    kind: _RowKind
+    a: NotRequired[_View]
+    b: NotRequired[_View]
+    out: NotRequired[_View]
+    width: int
+    heads: NotRequired[int]
+    weight: NotRequired[_F32 | None]
+    bias: NotRequired[_F32 | None]
+    number: NotRequired[float]
+    offset: NotRequired[int]
+    table: NotRequired[int]
+    rope: NotRequired[int]
+    state: NotRequired[int]
+    pairs: NotRequired[int]
+    interleaved: NotRequired[bool]
+    node: NotRequired[int]
+
+class Segment(TypedDict):
+    """What becomes of the products with one table (with a gate: of two)."""
+
+    table: int
+    up: NotRequired[int]
+    bias: NotRequired[_F32 | None]
+    up_bias: NotRequired[_F32 | None]
+    out: _View
+    residual: NotRequired[_View | None]
+    gate: NotRequired[Literal["none", "silu", "gelu"]]
+    act: NotRequired[Literal["none", "relu", "gelu", "gelu_erf"]]
+    cap: NotRequired[float]
+    quantize: NotRequired[bool]
+    node: NotRequired[int]
+
+class Attention(TypedDict):
+    """Attention of `heads` query heads over the `groups` KV heads of a state."""
+
+    q: _View
+    out: _View
+    state: int
+    heads: int
+    groups: int
+    width: int
+    scale: NotRequired[float]
+    softcap: NotRequired[float]
+    window: NotRequired[int]
+    slopes: NotRequired[_F32 | None]
+    sinks: NotRequired[_F32 | None]
+    quantize: NotRequired[bool]
+    node: NotRequired[int]
+
+class StepFault(RuntimeError):
+    """A pass that stopped: at a value that is not finite, or one that the cache cannot hold.
+
+    `row` is the first such row of the pass, `node` the graph's number. Sequences keep their
+    lengths.
+    """
+
+    kind: Literal["finite", "cache"]
+    step: int
+    node: int
+    row: int
+
 def cpu() -> _Cpu: ...
+def levels() -> list[str]: ...
+def read_rate(nbytes: int, threads: int, repetitions: int) -> float: ...
+
+class Tables:
+    """Packed tables and their memory."""
+
+    types: ClassVar[list[str]]
+    def __init__(self, threads: int) -> None: ...
+    def add(
+        self,
+        type: str,
+        rows: int,
+        cols: int,
+        stored: NDArray[np.uint8],
+        order: NDArray[np.int64] | None = None,
+    ) -> int:
+        """Packs a table from its stored rows, of which `order` names one for each row."""
+
+    def add_mlx4(
+        self,
+        type: str,
+        rows: int,
+        cols: int,
+        group: int,
+        words: NDArray[np.uint32],
+        scales: NDArray[np.uint16],
+        biases: NDArray[np.uint16],
+        order: NDArray[np.int64] | None = None,
+    ) -> int: ...
+    def decode_row(self, table: int, row: int) -> _F32: ...
+    @property
+    def nbytes(self) -> int: ...
+
+class Program:
+    """A graph as a list of fused steps. Calls from several threads wait for each other."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        slots: list[tuple[int, bool]],
+        states: list[tuple[int, int]],
+        kv_type: str,
+        rows: int,
+        level: str,
+        threads: int,
+    ) -> None:
+        """Slots are (width, wanted), states (groups, width); `rows` are the most of a pass.
+
+        An empty level is what FORWARDPASS_ISA names, or the best one.
+        """
+
+    def row_step(self, ops: list[RowOp], wanted: bool) -> None: ...
+    def linear_step(self, in_: _View, segments: list[Segment], wanted: bool) -> None: ...
+    def attention_step(self, members: Attention) -> None: ...
+    def set_rope(self, number: int, cos: _F32, sin: _F32) -> None:
+        """Angles, positions × pairs; may be replaced by a longer table."""
+
+    def run(
+        self,
+        tokens: NDArray[np.int64],
+        positions: NDArray[np.int64],
+        sequences: NDArray[np.int32],
+        caches: list[Cache],
+        wanted: NDArray[np.int64],
+        first: int = 0,
+        last: int = -1,
+        check: bool = False,
+        stamps: bool = False,
+    ) -> None:
+        """Runs steps first to last - 1 (all, where last is -1) for the rows of one pass.
+
+        The positions of a sequence are its cache's length, length + 1, …; room is made for them.
+        The cache gets longer by them when the last step of all has run. With `check`, the first
+        value that is not finite raises StepFault; a key or value beyond the cache's type does so
+        always.
+        """
+
+    def slot(self, number: int, rows: int) -> _F32:
+        """The slot's own memory, rows × width: valid until the next run."""
+
+    def stamps(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Seconds of thread 0 in each step of the last stamped run: its work, then its wait."""
+
+    @property
+    def steps(self) -> int: ...
+    @property
+    def level(self) -> str: ...
+    @property
+    def threads(self) -> int: ...
+
+class Cache:
+    """The keys and values of one sequence; ValueError while a pass uses it."""
+
+    def __init__(self, program: Program) -> None: ...
+    length: int  # positions written; setting it cuts
+    @property
+    def nbytes(self) -> int: ...
+    def reserve(self, tokens: int) -> None: ...
+    def fork(self) -> Cache: ...
+    def fill_random(self, tokens: int, seed: int) -> None: ...
+    def read(self, state: int, which: int, head: int, position: int) -> _F32:
+        """A key (which = 0) or a value (1) of one head."""
+
+# One kernel at one level, for tests.
+
+def test_rows(
+    level: str,
+    kind: str,
+    a: _F32,
+    b: _F32 | None = None,
+    weight: _F32 | None = None,
+    bias: _F32 | None = None,
+    number: float = 0.0,
+    pairs: int = 0,
+    interleaved: bool = False,
+    cos: _F32 | None = None,
+    sin: _F32 | None = None,
+) -> _F32:
+    """A row function on each row of a; cos and sin have an entry a pair."""
+
+def test_finite(level: str, x: _F32) -> bool: ...
+def test_quantize(level: str, x: _F32) -> tuple[NDArray[np.int16], _F32, NDArray[np.int32]]:
+    """Integers [len(x)], scales [blocks] and sums of half blocks [blocks, 2]."""
+
+def test_products(
+    level: str, type: str, stored: NDArray[np.uint8], rows: int, cols: int, x: _F32
+) -> _F32:
+    """x [n, cols] with the table's rows: [n, rows]."""
+
+def test_decode(level: str, type: str, stored: NDArray[np.uint8], rows: int, cols: int) -> _F32: ...
+def test_attention(
+    level: str,
+    kv_type: str,
+    q: _F32,
+    keys: _F32,
+    values: _F32,
+    scale: float,
+    softcap: float = 0.0,
+    window: int = 0,
+    slopes: _F32 | None = None,
+    sinks: _F32 | None = None,
+    threads: int = 1,
+) -> _F32:
+    """q [h, e] at the last of the positions of keys and values [s, g, e]: [h, e]."""
+
+def test_pool(threads: int, count: int, gap: float) -> tuple[float, NDArray[np.float64]]:
+    """Seconds of a barrier, and of `count` empty jobs with `gap` seconds before each."""

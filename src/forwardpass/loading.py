@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forwardpass import hub
-from forwardpass.backends.threads import set_threads
+from forwardpass.computing import Computing
 from forwardpass.describe import Description, read_json_object
-from forwardpass.errors import ConfigError, RequestError, TokenizerError, did_you_mean
+from forwardpass.errors import ConfigError, RequestError, TokenizerError
 from forwardpass.hub.paths import reference_text
-from forwardpass.memory import require_memory
 from forwardpass.opening import Opened, open_model, weights_missing
 from forwardpass.text.chat import Chat
 from forwardpass.text.from_folder import from_folder
@@ -24,7 +23,6 @@ from forwardpass.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from forwardpass.model import Model
 
-BACKENDS = ("reference",)
 GENERATION_CONFIG = "generation_config.json"
 FilePath = str | os.PathLike[str]
 
@@ -35,48 +33,39 @@ def load(
     backend: str | None = None,
     threads: int | None = None,
     context: int | None = None,
+    kv_type: str | None = None,
     template: FilePath | None = None,
     pre: str | None = None,
     accept_unknown: Sequence[str] = (),
     progress: hub.Progress | None = None,
 ) -> Model:
-    """The model of that path, alias or hub id, fetched where it is not here, its weights decoded.
+    """The model of that path, alias or hub id, fetched where it is not here, its weights loaded.
 
-    `backend`: `reference`. `threads`: of matrix products (all cores unless given). `context`: the
-    most tokens of prompt and answer (the model's own unless given). `template`: a file with a chat
-    template in the model's place. `pre`: the name of the rule by which a GGUF vocabulary cuts
+    `backend`: `native` or `reference` (native where it is here and computes the model unless
+    given). `threads`: what passes run on (all cores unless given). `context`: the most tokens of
+    prompt and answer (the model's own unless given). `kv_type`: type of the KV cache, `f16`,
+    `bf16` or `f32` (f16 unless given; the reference's is always f32). `template`: a file with a
+    chat template in the model's place. `pre`: the name of the rule by which a GGUF vocabulary cuts
     text, in the place of the file's. `accept_unknown`: config keys to load without. The
     environment names catalogue and cache (`FORWARDPASS_CATALOGUE`, `FORWARDPASS_HOME`).
 
     Raises RequestError for what was asked wrongly, and the other errors of `forwardpass.errors`
     for files that cannot be fetched, read or honored.
     """
-    opened = open_to_run(
-        reference,
-        backend=backend,
-        threads=threads,
-        accept_unknown=accept_unknown,
-        progress=progress,
-    )
-    return ready(opened, context=context, template=template, pre=pre)
+    computing = Computing(backend, threads, kv_type)
+    opened = open_to_run(reference, computing, accept_unknown=accept_unknown, progress=progress)
+    return ready(opened, computing, context=context, template=template, pre=pre)
 
 
 def open_to_run(
     reference: FilePath,
+    computing: Computing,
     *,
-    backend: str | None = None,
-    threads: int | None = None,
     accept_unknown: Sequence[str] = (),
     progress: hub.Progress | None = None,
 ) -> Opened:
     """The first half of `load`: the model's files, fetched where they are not here."""
-    if backend not in (None, *BACKENDS):
-        raise RequestError(
-            f"there is no backend {backend!r}{did_you_mean(str(backend), BACKENDS)}",
-            advice=f"this version has {', '.join(BACKENDS)}",
-        )
-    if threads is not None:
-        set_threads(threads)
+    computing.check()
     settings = hub.settings(os.environ)
     return open_model(
         reference_text(reference), settings, accept_unknown=accept_unknown, progress=progress
@@ -85,17 +74,18 @@ def open_to_run(
 
 def ready(
     opened: Opened,
+    computing: Computing,
     *,
     context: int | None = None,
     template: FilePath | None = None,
     pre: str | None = None,
 ) -> Model:
-    """The second half of `load`: tokenizer, template, and weights in float32.
+    """The second half of `load`: tokenizer, template, and weights in the backend's form.
 
     The model owns the files from now on; on an error they are closed.
     """
     try:
-        return _ready(opened, context, template, pre)
+        return _ready(opened, computing, context, template, pre)
     except BaseException:
         opened.close()
         raise
@@ -118,9 +108,12 @@ def load_text(
 
 
 def _ready(
-    opened: Opened, context: int | None, template: FilePath | None, pre: str | None
+    opened: Opened,
+    computing: Computing,
+    context: int | None,
+    template: FilePath | None,
+    pre: str | None,
 ) -> Model:
-    from forwardpass.backends.reference import Reference
     from forwardpass.engine.runner import Runner
     from forwardpass.model import Model, whole_number
 
@@ -132,11 +125,8 @@ def _ready(
     defaults = _generation_config(opened)
     tokenizer, chat = _text(opened, defaults, template, pre)
     _check_vocabulary(opened.label, tokenizer, description)
-    elements = description.unique_parameters
-    require_memory(4 * elements, f"{opened.label}: {elements:,} weights in float32")
-    backend = Reference(description.graph, description.weights)
-    backend.load()
-    return Model(description, tokenizer, chat, Runner(backend, tokens), defaults)
+    backend, notes = computing.backend_for(description, opened.label)
+    return Model(description, tokenizer, chat, Runner(backend, tokens), defaults, notes)
 
 
 def _check_vocabulary(label: str, tokenizer: Tokenizer, description: Description) -> None:

@@ -23,7 +23,6 @@ from forwardpass.text.messages import check_values, conversation_from, is_list, 
 from forwardpass.text.tokenizer import Tokenizer
 
 DEFAULT_MAX_TOKENS = 1_024
-KV_WIDTH = 4  # bytes of a cache element: the reference backend keeps float32
 
 Message = Mapping[str, object]
 
@@ -133,7 +132,8 @@ class Model:
     """A model that is ready to answer; `forwardpass.load` makes one.
 
     `chat` is None where the model has no chat template. `sampling_defaults` is what the model's
-    file says about sampling, None where it says nothing. Closing the model gives its files up; it
+    file says about sampling, None where it says nothing. `notes`: what is special about how its
+    passes are computed, a line each. Closing the model gives its files up; it
     answers nothing from then on.
     """
 
@@ -142,6 +142,7 @@ class Model:
     chat: Chat | None
     runner: Runner
     sampling_defaults: Mapping[str, object] | None = None
+    notes: tuple[str, ...] = ()
     closed: bool = field(default=False, init=False)
 
     def __repr__(self) -> str:
@@ -268,7 +269,8 @@ class Model:
         """What these passes did."""
         weights = self.description.weights
         assert weights is not None  # a model that is ready has them
-        return account(self.description.graph, passes, weights.stored_bytes, KV_WIDTH)
+        width = self.runner.backend.kv_width
+        return account(self.description.graph, passes, weights.stored_bytes, width)
 
     def close(self) -> None:
         """Gives the model's files up, for good."""

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from forwardpass.backends import ceilings
+from forwardpass.backends.backend import Backend, Cache
 from forwardpass.backends.recorder import Recorder
-from forwardpass.backends.reference import Cache, Reference
 from forwardpass.backends.threads import threads_in_force, usable_cores
 from forwardpass.graph.graph import Graph, Node, Role, Weight
 from forwardpass.work.count import PassWork, Work, count_pass, node_flop
@@ -41,10 +41,11 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Trial:
-    """One repetition: seconds a pass, and of them by role."""
+    """One repetition: seconds a pass, and of them by role and of waiting for other threads."""
 
     seconds: float
     by_role: Mapping[Role, float]
+    waiting: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ class Row:
     """One kind of pass, measured: `tokens` tokens, the last of which sees `visible`.
 
     `seconds` is a pass of the repetition in the middle, and `roles` are of that same repetition;
-    `spread` is half the distance between the fastest and the slowest repetition.
+    `spread` is half the distance between the fastest and the slowest repetition. `waiting`: seconds
+    that the first thread waited for others, which belong to no role.
     """
 
     visible: int
@@ -74,11 +76,12 @@ class Row:
     roles: tuple[RoleTime, ...]
     work: PassWork
     predicted: PassPrediction
+    waiting: float = 0.0
 
     @property
     def between(self) -> float:
         """Seconds of a pass that belong to no node: the interpreter going from one to the next."""
-        return self.seconds - sum(role.seconds for role in self.roles)
+        return self.seconds - self.waiting - sum(role.seconds for role in self.roles)
 
     @property
     def flop(self) -> int:
@@ -109,6 +112,7 @@ class Row:
                 }
                 for part in self.roles
             ],
+            "seconds_waiting": self.waiting,
             "seconds_between_nodes": self.between,
             "predicted_seconds": self.predicted.seconds,
             "bound": list(self.predicted.bounds),
@@ -126,7 +130,7 @@ class Profiler:
     tokens, are random with `seed`: they change no time.
     """
 
-    backend: Reference
+    backend: Backend
     ceilings: Ceilings
     repeat: Repeat = field(default_factory=Repeat)
     seed: int = 0
@@ -155,7 +159,8 @@ class Profiler:
         trials = [self._trial(cache, tokens, passes) for _ in range(self.repeat.times)]
         trials.sort(key=lambda trial: trial.seconds)
         middle = trials[(len(trials) - 1) // 2]
-        work = float32_work(self.backend.graph, shape)
+        backend = self.backend
+        work = count_pass(backend.graph, shape, backend.weight_bytes, backend.kv_width)
         predicted = predict_pass(work, self.ceilings)
         return Row(
             visible=shape.visible(None),
@@ -170,6 +175,7 @@ class Profiler:
             ),
             work=work,
             predicted=predicted,
+            waiting=middle.waiting,
         )
 
     def _trial(self, cache: Cache, tokens: list[int], passes: int) -> Trial:
@@ -184,13 +190,21 @@ class Profiler:
             cache.truncate(cached)
             self.advance()
         by_role = {role: spent / passes for role, spent in clock.spent.items()}
-        return Trial(seconds / passes, by_role)
+        return Trial(seconds / passes, by_role, clock.waiting / passes)
 
 
-def this_machine() -> Machine:
-    """This machine as NumPy reaches it, measured now; takes about a second and 256 MB."""
-    threads = threads_in_force()
-    one, every = ceilings.read_rates(threads)
+def this_machine(native_threads: int | None = None) -> Machine:
+    """This machine's ceilings, measured now; takes about a second and 256 MB.
+
+    As NumPy reaches them; with `native_threads`, reads are plain vector loads by so many.
+    """
+    threads = native_threads or threads_in_force()
+    source = "measured through NumPy"
+    if native_threads is None:
+        one, every = ceilings.read_rates(threads)
+    else:
+        one, every = ceilings.native_read_rate(1), ceilings.native_read_rate(threads)
+        source = "reads measured by plain vector loads, products through NumPy"
     return Machine(
         cpu=cpu_name(),
         cores=usable_cores(),
@@ -198,7 +212,7 @@ def this_machine() -> Machine:
         load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         ceilings=Ceilings(read_rate=every, flop_rate=ceilings.product_rate()),
         read_rate_one=one,
-        source="measured through NumPy",
+        source=source,
     )
 
 

@@ -10,7 +10,7 @@ from cli.running import Run
 from cli.test_run import NUMBER, closed
 from forwardpass.backends import ceilings
 from forwardpass.backends.caches import caches
-from forwardpass.backends.native import LEVELS
+from forwardpass.backends.levels import LEVELS
 from forwardpass.backends.threads import threads_in_force, usable_cores
 from forwardpass.memory import total_memory
 
@@ -23,7 +23,7 @@ SCHEMA = closed(
     memory=closed(total=COUNT_OR_NULL, available=COUNT_OR_NULL),
     caches=closed(l1d=COUNT_OR_NULL, l2=COUNT_OR_NULL, l3=COUNT_OR_NULL),
     extension=closed(built={"type": "boolean"}, reason=TEXT_OR_NULL),
-    backend={"const": "reference"},
+    backend={"enum": ["native", "reference"]},
     blas=closed(numpy=TEXT, name=TEXT_OR_NULL, version=TEXT_OR_NULL, threads=COUNT_OR_NULL),
     measured={"type": ["object", "null"]},
 )
@@ -41,6 +41,7 @@ def test_the_machine_is_described_without_measuring(run: Run) -> None:
     assert found["measured"] is None
     assert found["blas"]["threads"] == threads_in_force()
     assert found["extension"]["built"] == (found["extension"]["reason"] is None)
+    assert found["extension"]["built"] == (found["backend"] == "native")
     lines = run.ok("machine").out.splitlines()
     names = ["processor", "level", "cores", "memory", "caches", "C++", "backend", "products"]
     assert [line.split()[0] for line in lines] == [*names, "rates"]

@@ -13,6 +13,7 @@ import pytest
 
 from formats.safetensors_writer import TensorData, write_safetensors
 from forwardpass import memory, profiling
+from forwardpass.backends.levels import missing_reason
 from forwardpass.cli.console import WIDTH
 from forwardpass.cli.main import main
 from forwardpass.graph.graph import Role
@@ -39,8 +40,8 @@ def closed(**properties: object) -> dict[str, object]:
 SCHEMA = closed(
     model={"type": "string"},
     weights={"enum": ["random", "stored"]},
-    backend={"const": "reference"},
-    dtype={"const": "float32"},
+    backend={"enum": ["native", "reference"]},
+    dtype={"enum": ["as packed", "float32"]},
     version={"type": "string"},
     commit={"type": ["string", "null"]},
     notes={"type": "array", "items": {"type": "string"}},
@@ -73,6 +74,7 @@ SCHEMA = closed(
                     bound=BOUND,
                 ),
             },
+            seconds_waiting=NUMBER,
             seconds_between_nodes=NUMBER,
             predicted_seconds=NUMBER,
             bound={"type": "array", "items": BOUND},
@@ -87,7 +89,7 @@ SCHEMA = closed(
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Ceilings that are given, and a cache of downloads without any."""
-    monkeypatch.setattr(profiling, "this_machine", lambda: MACHINE)
+    monkeypatch.setattr(profiling, "this_machine", lambda *_: MACHINE)
     monkeypatch.setenv("FORWARDPASS_HOME", str(tmp_path / "home"))
 
 
@@ -117,7 +119,9 @@ def folder(tmp_path: Path) -> str:
 
 
 def run(*arguments: str) -> int:
-    return main(["profile", *arguments])
+    """The exit status, on the reference backend unless another is asked for."""
+    backend = [] if "--backend" in arguments else ["--backend", "reference"]
+    return main(["profile", *arguments, *backend])
 
 
 def as_json(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -257,8 +261,7 @@ def test_a_setting_that_was_accepted_unknown_is_in_the_profile(
     [
         (["gpt2"], 2, "gpt2 is a shape without weights"),
         (["gpt2", "--weights", "zero"], 2, '--weights "zero": wanted random'),
-        (["gpt2", "--weights", "random", "--backend", "native"], 2, "--backend native"),
-        (["gpt2", "--weights", "random", "--backend", "torch"], 2, '--backend "torch"'),
+        (["gpt2", "--weights", "random", "--backend", "torch"], 2, "no backend 'torch'"),
         (["gpt2", "--weights", "random", "--visible", "128,many"], 2, "--visible"),
         (["gpt2", "--weights", "random", "--visible", "0"], 2, "--visible"),
         (["gpt2", "--weights", "random", "--tokens", "-1"], 2, "--tokens"),
@@ -311,3 +314,23 @@ def test_the_threads_that_were_asked_for_are_in_force(config: str) -> None:
     found = json.loads(done.stdout)
     jsonschema.validate(found, SCHEMA)
     assert found["machine"]["threads"] == 1
+
+
+@pytest.mark.skipif(missing_reason() is not None, reason="the C++ part is not here")
+def test_the_native_backend_is_profiled_as_it_packs_its_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA), "utf-8")
+    asked = [str(tmp_path), "--weights", "random", "--backend", "native", "--visible", "9", *QUICK]
+    assert run(*asked, "--json") == 0
+    found = as_json(capsys)
+    assert (found["backend"], found["dtype"]) == ("native", "as packed")
+    (row,) = found["rows"]
+    assert row["seconds_waiting"] > 0
+    parts = sum(part["seconds"] for part in row["roles"])
+    together = parts + row["seconds_waiting"] + row["seconds_between_nodes"]
+    assert together == pytest.approx(row["seconds"])
+    assert run(*asked) == 0
+    out = capsys.readouterr().out
+    assert "native backend (" in out
+    assert "for other threads" in out

@@ -82,7 +82,7 @@ def test_the_answer_is_on_standard_output_and_its_account_on_standard_error(
     assert re.fullmatch(r"8 more tokens in \d+\.\d\d s, [\d.]+ a second", account[1])
     assert re.fullmatch(
         r"greedy \(neither the request nor the model file sets sampling\)"
-        r" · reference backend \(NumPy\), \d+ threads?",
+        r" · (reference backend \(NumPy\)|native backend \(\S+\), f16 cache), \d+ threads?",
         account[2],
     )
     assert all(re.match(r"reference backend \(NumPy\): ", line) for line in account[3:])
@@ -325,7 +325,9 @@ def test_answers_of_seeds_stand_one_below_the_other(run: Run, scripted: Path) ->
         (["--logit-bias", "3=nan"], "nan"),
         (["--logit-bias", f"{ROWS}=1"], str(ROWS)),
         (["--kv-type", "bf16"], "--kv-type bf16: the reference backend keeps its cache in f32"),
-        (["--backend", "native"], "there is no backend 'native'"),
+        (["--backend", "torch"], "there is no backend 'torch'"),
+        (["--backend", "reference", "--kv-type", "f16"], "--kv-type f16: the reference backend"),
+        (["--kv-type", "f64"], "--kv-type 'f64': wanted f16, bf16, f32"),
         (["--accept-unknown", "nothing"], "--accept-unknown nothing"),
         (["one", "more"], "more"),
     ],

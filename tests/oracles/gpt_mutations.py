@@ -10,7 +10,7 @@ import numpy as np
 from forwardpass.architectures import family
 from forwardpass.architectures.bloom import slopes
 from forwardpass.architectures.family import Transform
-from forwardpass.backends.reference import WeightSource
+from forwardpass.backends.backend import WeightSource
 from forwardpass.graph import references
 from forwardpass.graph.graph import Graph
 from forwardpass.graph.references import F32

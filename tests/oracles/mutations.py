@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from forwardpass.backends.reference import Reference, WeightSource
+from forwardpass.backends.backend import WeightSource
+from forwardpass.backends.reference import Reference
 from forwardpass.graph import references
 from forwardpass.graph.graph import Graph, Node, Value
 from forwardpass.graph.ops import OPS

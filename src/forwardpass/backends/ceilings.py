@@ -20,7 +20,7 @@ READ_BYTES = 256 * 2**20  # more than most processors' caches hold
 _TRIES = 4
 _WIDTH = 4_096
 _LONG_ENOUGH = 0.02
-_LARGEST_PRODUCT = 4_096
+_LEAST_PRODUCT, _LARGEST_PRODUCT = 1_024, 4_096
 
 
 def read_rates(threads: int, byte_count: int = READ_BYTES) -> tuple[float, float]:
@@ -41,17 +41,25 @@ def read_rates(threads: int, byte_count: int = READ_BYTES) -> tuple[float, float
     return numbers.nbytes / (one if threads > 1 else fastest), numbers.nbytes / fastest
 
 
+def native_read_rate(threads: int, byte_count: int = READ_BYTES) -> float:
+    """Bytes a second that `threads` threads read from memory with plain vector loads."""
+    from forwardpass import _native
+
+    return _native.read_rate(byte_count, threads, _TRIES)
+
+
 def product_rate() -> float:
     """FLOP a second of float32 matrix products, on the threads that BLAS uses.
 
-    Square ones, doubled in size until one takes 20 ms.
+    Square ones, doubled in size until one takes 20 ms. The small ones do not end it: another
+    program that takes a core for a moment makes them look slow.
     """
     size, best = 256, 0.0
     while True:
         square: F32 = np.ones((size, size), np.float32)
         seconds = _fastest(lambda square=square: square @ square)  # type: ignore[misc]
         best = max(best, 2 * size**3 / seconds)
-        if seconds > _LONG_ENOUGH or size >= _LARGEST_PRODUCT:
+        if (seconds > _LONG_ENOUGH and size >= _LEAST_PRODUCT) or size >= _LARGEST_PRODUCT:
             return best
         size *= 2
 

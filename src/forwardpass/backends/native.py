@@ -1,120 +1,395 @@
-"""The C++ part: whether it is here, why not, and what this processor lets it use.
+"""The native backend: the graph as one program of fused steps, run without the interpreter.
 
-So far it holds the report on the processor. Runs compute on the reference backend.
+Weights stay in the blocks that the file stores them in. Prompts run in chunks of `ROWS` rows, and
+only the last steps, behind which are the logits, run on the rows that are wanted. An op without a
+kernel runs through its reference between two parts of the program.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import platform
-from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
+import os
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 
-_PACKAGE = Path(__file__).resolve().parents[1]
-_REASON_FILE = "native_missing.txt"  # CMakeLists.txt installs it in the extension's place
+import numpy as np
+import numpy.typing as npt
 
-_AVX2 = frozenset({"avx2", "fma", "f16c"})
-_VNNI = _AVX2 | {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512_vnni"}
-_BF16 = _VNNI | {"avx512_bf16"}
-_AMX = _BF16 | {"amx_tile", "amx_int8", "amx_bf16"}
+from forwardpass import _native
+from forwardpass.backends.backend import Part, WeightSource, check_pass, has_learned_positions
+from forwardpass.backends.fusion import KERNELS, fuse
+from forwardpass.backends.program import Part as ProgramPart
+from forwardpass.backends.program import compiled
+from forwardpass.backends.recorder import Recorder
+from forwardpass.backends.ropes import RopeTables
+from forwardpass.backends.shares import StepTimes
+from forwardpass.backends.slots import row_width
+from forwardpass.backends.steps import HostStep, LinearStep, Plan, Rows, RowStep
+from forwardpass.backends.tables import (
+    PackedWeights,
+    Progress,
+    packed_bytes,
+    packed_type,
+    table_weights,
+    takes_blocks,
+)
+from forwardpass.backends.threads import native_threads
+from forwardpass.errors import ComputeError, RequestError, did_you_mean
+from forwardpass.graph import references
+from forwardpass.graph.graph import Graph, Weight
+from forwardpass.graph.references import F32, Ids
 
-LEVELS: dict[str, frozenset[str]] = {
-    "portable": frozenset(),
-    "avx2": _AVX2,
-    "avx512-vnni": _VNNI,
-    "avx512-bf16": _BF16,
-    "amx": _AMX,
-}
-"""Instruction-set levels, lowest first, with every feature that each one needs."""
+ROWS = 64  # of a chunk
+LEVEL_VARIABLE = "FORWARDPASS_ISA"
+KV_WIDTHS = {"f16": 2, "bf16": 2, "f32": 4}
+
+
+@dataclass
+class NativeCache:
+    """One sequence's keys and values in the blocks of the program."""
+
+    inner: _native.Cache
+
+    @property
+    def length(self) -> int:
+        """Tokens that are in."""
+        return self.inner.length
+
+    def fork(self) -> NativeCache:
+        """A copy that grows on its own."""
+        return NativeCache(self.inner.fork())
+
+    def truncate(self, length: int) -> None:
+        """Forgets all but the first `length` tokens."""
+        if not 0 <= length <= self.length:
+            raise ValueError(f"{length} of {self.length} tokens")
+        self.inner.length = length
+
+    def reserve(self, tokens: int) -> None:
+        """Makes room for `tokens` tokens."""
+        self.inner.reserve(tokens)
+
+    def fill_random(self, tokens: int, seed: int = 0) -> None:
+        """Makes `tokens` tokens of random keys and values the content, as if they had been run."""
+        self.inner.fill_random(tokens, seed)
 
 
 @dataclass(frozen=True)
-class Cpu:
-    """What the processor and the operating system let a program use.
+class _Rows:
+    """The rows of a pass, in the order of their sequences; `wanted` are ascending, each once."""
 
-    `features` are the present ones of those that `LEVELS` names. `tile_permission` is Linux's
-    answer about AMX registers: "granted", "on request" (this process has not asked yet) or
-    "unsupported". Caches are in bytes as one core sees them, 0 where unknown. Off x86 the texts
-    are empty and nothing is present.
+    tokens: Ids
+    positions: Ids
+    sequences: npt.NDArray[np.int32]
+    caches: list[_native.Cache]
+    wanted: Ids
+
+
+@dataclass
+class Native:
+    """Runs passes of one graph; its weights are packed when it is made.
+
+    `threads`: how many (0: all cores that this process may use). `kv_type`: type of the cache.
+    `level`: of instructions, the best unless given. `progress` is called while
+    weights are packed. `kernels`: ops that may run in the program.
     """
 
-    vendor: str
-    brand: str
-    features: frozenset[str]
-    tile_permission: str
-    l1d: int
-    l2: int
-    l3: int
+    graph: Graph
+    weights: WeightSource
+    threads: int = 0
+    kv_type: str = "f16"
+    level: str = ""
+    progress: Progress | None = None
+    kernels: Collection[str] = KERNELS
+    name = "native"
+    plan: Plan = field(init=False, repr=False)
+    packed: PackedWeights = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.kv_type not in KV_WIDTHS:
+            raise RequestError(
+                f"kv_type = {self.kv_type!r:.60}: wanted {', '.join(KV_WIDTHS)}"
+                f"{did_you_mean(str(self.kv_type), KV_WIDTHS)}"
+            )
+        self.threads = native_threads(self.threads or None)
+        self.level = _level(self.level)
+        kinds = set(_native.Tables.types)
+        types = {
+            weight.name: packed_type(self.weights, weight.name, kinds)
+            for weight in table_weights(self.graph)
+        }
+        self.plan = fuse(self.graph, lambda name: takes_blocks(types[name]), self.kernels)
+        tables = _native.Tables(self.threads)
+        self.packed = PackedWeights(self.graph, self.weights, tables, types)
+        self.packed.add(_tables_of(self.plan), self.progress)
+        self._compiled = compiled(
+            self.plan,
+            self.packed,
+            kv_type=self.kv_type,
+            rows=ROWS,
+            threads=self.threads,
+            level=self.level,
+        )
+        self._ropes = RopeTables(self.plan.ropes, self.weights.numpy)
+        self._times = StepTimes(self.graph, self.plan)
+        self._learned = has_learned_positions(self.graph)
+        self._vocabulary = row_width(self.plan.logits)
+
+    @property
+    def _program(self) -> _native.Program:
+        return self._compiled.program
+
+    @property
+    def words(self) -> str:
+        """The backend, its instruction-set level and its cache's type."""
+        return f"native backend ({self.level}), {self.kv_type} cache"
+
+    @property
+    def kv_width(self) -> int:
+        return KV_WIDTHS[self.kv_type]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What has no kernel."""
+        tables = [
+            f"{count} {'table' if count == 1 else 'tables'} of {kind.upper()}"
+            for kind, count in self.converted.items()
+        ]
+        notes = [f"rounded to BF16, without a kernel of their own: {', '.join(tables)}"]
+        names = sorted({self.graph.nodes[number].op.name for number in self.plan.fallbacks})
+        computed = f"computed by the reference, without a kernel: {', '.join(names)}"
+        return (*(notes if tables else ()), *([computed] if names else ()))
+
+    def weight_bytes(self, weight: Weight) -> int:
+        """About what its packed table takes; vectors are float32."""
+        kind = self.packed.types.get(weight.name)
+        return 4 * weight.elements if kind is None else packed_bytes(kind, weight)
+
+    @property
+    def fallbacks(self) -> tuple[str, ...]:
+        """The nodes without a kernel, by name."""
+        return tuple(self.graph.nodes[number].name for number in self.plan.fallbacks)
+
+    @property
+    def converted(self) -> dict[str, int]:
+        """How many tables of each stored type were rounded to bf16."""
+        return self.packed.converted
+
+    def new_cache(self) -> NativeCache:
+        """An empty cache for one sequence."""
+        return NativeCache(_native.Cache(self._program))
+
+    def run(
+        self,
+        cache: NativeCache,
+        tokens: Sequence[int],
+        *,
+        wanted: Sequence[int] | None = None,
+        generated: bool = False,
+        recorder: Recorder | None = None,
+    ) -> F32:
+        """One pass over `tokens` behind what is cached; logits of the wanted rows, r v.
+
+        As `Backend.run`; prompt and generated rows are computed alike.
+        """
+        return self._run([(cache, tokens, wanted)], recorder)[0]
+
+    def run_batch(self, parts: Sequence[Part[NativeCache]]) -> list[F32]:
+        """One pass over tokens of several sequences; the logits of each as `run` has."""
+        if len({id(cache) for cache, _, _ in parts}) != len(parts):
+            raise ValueError("a sequence is twice in a pass")
+        return self._run(parts, None) if parts else []
+
+    def _run(self, parts: Sequence[Part[NativeCache]], recorder: Recorder | None) -> list[F32]:
+        asked: list[Sequence[int]] = []
+        for cache, tokens, wanted in parts:
+            asked.append([len(tokens) - 1] if wanted is None else list(wanted))
+            check_pass(self.graph, tokens, asked[-1], cache.length, self._learned)
+        rows = self._rows(parts, asked)
+        lengths = [cache.length for cache, _, _ in parts]
+        done = False
+        try:
+            logits = self._pass(rows, recorder, check=False)
+            if not np.isfinite(logits).all():
+                _cut(parts, lengths)
+                self._pass(rows, None, check=True)
+                raise ComputeError("the logits are not finite")
+            done = True
+        finally:
+            if not done:
+                _cut(parts, lengths)
+        return self._by_part(parts, asked, rows, logits)
+
+    def _rows(self, parts: Sequence[Part[NativeCache]], asked: list[Sequence[int]]) -> _Rows:
+        """The rows of all parts; makes room for them."""
+        positions, sequences, start = [], [], 0
+        wanted: set[int] = set()
+        for number, ((cache, tokens, _), rows) in enumerate(zip(parts, asked, strict=True)):
+            end = cache.length + len(tokens)
+            cache.reserve(end)
+            positions.append(np.arange(cache.length, end, dtype=np.int64))
+            sequences.append(np.full(len(tokens), number, np.int32))
+            wanted.update(start + row for row in rows)
+            start += len(tokens)
+            if self._ropes.grow(end):
+                for rope, (cos, sin) in enumerate(self._ropes.tables):
+                    self._program.set_rope(rope, cos, sin)
+        return _Rows(
+            np.concatenate([np.array(tokens, np.int64) for _, tokens, _ in parts]),
+            np.concatenate(positions),
+            np.concatenate(sequences),
+            [cache.inner for cache, _, _ in parts],
+            np.array(sorted(wanted), np.int64),
+        )
+
+    def _by_part(
+        self,
+        parts: Sequence[Part[NativeCache]],
+        asked: list[Sequence[int]],
+        rows: _Rows,
+        logits: F32,
+    ) -> list[F32]:
+        """The logits of each part's wanted rows, in the order in which they were asked for."""
+        found, start = [], 0
+        for (_, tokens, _), wanted in zip(parts, asked, strict=True):
+            numbers = start + np.array(wanted, np.int64)
+            places = np.searchsorted(rows.wanted, numbers)
+            whole = len(parts) == 1 and np.array_equal(places, np.arange(len(logits)))
+            found.append(logits if whole else logits[places])
+            start += len(tokens)
+        return found
+
+    def _pass(self, rows: _Rows, recorder: Recorder | None, check: bool) -> F32:
+        """All chunks; the logits of the wanted rows."""
+        logits: F32 = np.empty((len(rows.wanted), self._vocabulary), np.float32)
+        seconds = None if recorder is None else self._times.empty()
+        for start in range(0, len(rows.tokens), ROWS):
+            low, high = np.searchsorted(rows.wanted, (start, start + ROWS))
+            chunk = _Chunk(self, rows, start, rows.wanted[low:high] - start, check, seconds)
+            chunk.run()
+            if high > low:
+                slot = self._compiled.slots.of[self.plan.logits]
+                logits[low:high] = self._program.slot(slot, int(high - low))
+        if recorder is not None and seconds is not None:
+            self._times.record(recorder, seconds, rows.positions, len(rows.wanted))
+        return logits
+
+    def failure(self, fault: _native.StepFault) -> ComputeError:
+        """What a step's fault means."""
+        node = self.graph.nodes[fault.node]
+        if fault.kind != "cache":
+            return ComputeError(f"{node.name} made the first value that is not finite")
+        return ComputeError(
+            f"layer {node.layer}: a key or a value is beyond the range of the cache's "
+            f"{self.kv_type}",
+            advice="--kv-type f32 holds it",
+        )
 
 
 @dataclass(frozen=True)
-class NativeReport:
-    """Whether the C++ part is here; `reason` is None where it is, and says why where it is not.
+class _Chunk:
+    """Up to ROWS rows on their way through the program, from row `start` of the pass on."""
 
-    `level` is the highest of `LEVELS` that this machine has; without the C++ part, "portable"
-    and no `cpu`.
-    """
+    backend: Native
+    rows: _Rows
+    start: int
+    wanted: Ids
+    check: bool
+    seconds: npt.NDArray[np.float64] | None
 
-    available: bool
-    reason: str | None
-    level: str
-    cpu: Cpu | None
+    def run(self) -> None:
+        for part in self.backend._compiled.parts:
+            if part.host is None:
+                self._program(part)
+            elif len(self.wanted) or not part.host.wanted:
+                self._host(part.host, part.plan[0])
+
+    def _of(self, array: Ids) -> Ids:
+        return array[self.start : self.start + ROWS]
+
+    def _program(self, part: ProgramPart) -> None:
+        program = self.backend._program
+        try:
+            program.run(
+                self._of(self.rows.tokens),
+                self._of(self.rows.positions),
+                self.rows.sequences[self.start : self.start + ROWS],
+                self.rows.caches,
+                self.wanted,
+                first=part.first,
+                last=part.last,
+                check=self.check,
+                stamps=self.seconds is not None,
+            )
+        except _native.StepFault as fault:
+            raise self.backend.failure(fault) from None
+        if self.seconds is not None:
+            work, wait = program.stamps()
+            self.seconds[0, list(part.plan)] += work[part.first : part.last]
+            self.seconds[1, list(part.plan)] += wait[part.first : part.last]
+
+    def _host(self, step: HostStep, number: int) -> None:
+        """The node's reference on the rows of its slots."""
+        backend, began = self.backend, time.perf_counter()
+        node = backend.graph.nodes[step.node]
+        arguments: list[F32 | Ids] = []
+        for value, view in zip(node.inputs, step.inputs, strict=True):
+            if view.value == backend.graph.tokens:
+                arguments.append(self._of(self.rows.tokens))
+            elif view.value == backend.graph.positions:
+                arguments.append(self._of(self.rows.positions))
+            else:
+                slot = self._slot(step, backend._compiled.slots.of[view.value])
+                found = slot[:, view.column : view.column + row_width(value)]
+                shape = [size for size in value.shape[1:] if isinstance(size, int)]
+                arguments.append(found.reshape(len(found), *shape))
+        arguments += [backend.weights.numpy(weight.name) for weight in node.weights]
+        function: Callable[..., F32] = getattr(references, node.op.name)
+        with np.errstate(all="ignore"):
+            made = function(*arguments, **node.attributes)
+        if self.check and not np.isfinite(made).all():
+            raise ComputeError(f"{node.name} made the first value that is not finite")
+        out = self._slot(step, backend._compiled.slots.of[step.out.value])
+        out[:] = made.reshape(len(made), -1)
+        if self.seconds is not None:
+            self.seconds[0, number] += time.perf_counter() - began
+
+    def _slot(self, step: HostStep, number: int) -> F32:
+        count = len(self.wanted) if step.wanted else len(self._of(self.rows.tokens))
+        return self.backend._program.slot(number, count)
 
 
-def native_report() -> NativeReport:
-    """The report on the C++ part, which this loads."""
-    reason = missing_reason()
-    if reason is not None:
-        return NativeReport(available=False, reason=reason, level="portable", cpu=None)
-    try:
-        from forwardpass import _native
-    except ImportError as error:
-        reason = f"its C++ part cannot be loaded ({error})"
-        return NativeReport(available=False, reason=reason, level="portable", cpu=None)
-    found = _native.cpu()
-    cpu = Cpu(
-        vendor=found["vendor"],
-        brand=found["brand"],
-        features=frozenset(name for name, present in found["features"].items() if present),
-        tile_permission=found["tile_permission"],
-        **found["caches"],
+def _level(asked: str) -> str:
+    """The level that was asked for, the one that FORWARDPASS_ISA names, or the best one."""
+    levels = _native.levels()
+    named = asked or os.environ.get(LEVEL_VARIABLE, "")
+    if named and named not in levels:
+        where = "level" if asked else LEVEL_VARIABLE
+        raise RequestError(f"{where} = {named!r:.60}: this machine runs {', '.join(levels)}")
+    return named or levels[0]
+
+
+def _cut(parts: Sequence[Part[NativeCache]], lengths: Sequence[int]) -> None:
+    """Forgets what a pass wrote."""
+    for (cache, _, _), length in zip(parts, lengths, strict=True):
+        cache.inner.length = length
+
+
+def memory_needed(graph: Graph, weights: WeightSource) -> int:
+    """About the bytes that the packed tables of a graph will take."""
+    kinds = set(_native.Tables.types)
+    return sum(
+        packed_bytes(packed_type(weights, weight.name, kinds), weight)
+        for weight in table_weights(graph)
     )
-    return NativeReport(available=True, reason=None, level=level(cpu), cpu=cpu)
 
 
-def missing_reason() -> str | None:
-    """Why the C++ part is not here, or None where it is; loads nothing."""
-    if importlib.util.find_spec("forwardpass._native") is not None:
-        return None
-    stated = _PACKAGE / _REASON_FILE
-    if stated.exists():
-        return f"{stated.read_text('utf-8').strip()}; see docs/install.md"
-    if _PACKAGE.parent.name == "src":
-        return "its C++ part is not built in a source tree; see docs/install.md"
-    return "its C++ part did not build when it was installed; see docs/install.md"
-
-
-def level(cpu: Cpu) -> str:
-    """The highest of `LEVELS` whose features are all present; AMX needs the kernel's consent."""
-    granted = cpu.tile_permission != "unsupported"
-    return _highest(name for name in cpu.features if granted or not name.startswith("amx_"))
-
-
-def level_by_kernel() -> str | None:
-    """The level by the flags that Linux lists, or None elsewhere; loads nothing.
-
-    Linux leaves out what it does not save on a task switch, so on x86-64 this is `level` of the
-    report, for where the C++ part must not be loaded.
-    """
-    if platform.system() != "Linux":
-        return None
-    for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
-        if line.startswith("flags"):
-            return _highest(line.partition(":")[2].split())
-    return "portable"
-
-
-def _highest(features: Iterable[str]) -> str:
-    present = frozenset(features)
-    return [name for name, needed in LEVELS.items() if needed <= present][-1]
+def _tables_of(plan: Plan) -> list[Rows]:
+    """Every table of the steps, in their order."""
+    found: list[Rows | None] = []
+    for step in plan.steps:
+        if isinstance(step, RowStep):
+            found += [op.table for op in step.ops]
+        elif isinstance(step, LinearStep):
+            found += [rows for segment in step.segments for rows in (segment.table, segment.up)]
+    return [rows for rows in found if rows is not None]

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from forwardpass.graph.axes import unify
 from forwardpass.graph.graph import Node, Role
+from forwardpass.graph.references import Ids
 
 
 @dataclass(frozen=True)
@@ -21,9 +24,13 @@ class Executed:
 
 @dataclass
 class Recorder:
-    """Collects the nodes of one or more passes."""
+    """Collects the nodes of one or more passes.
+
+    `waiting`: seconds that the first thread waited for others, which belong to no node.
+    """
 
     nodes: list[Executed] = field(default_factory=list)
+    waiting: float = 0.0
 
     def add(
         self,
@@ -59,3 +66,10 @@ class Recorder:
         for done in self.nodes:
             total[done.node.role] += done.seconds
         return total
+
+
+def visible_pairs(node: Node, positions: Ids) -> int:
+    """(query, visible key) pairs of a node that reads the cache."""
+    seen = positions + 1
+    window = node.attributes.get("window")
+    return int((np.minimum(seen, window) if isinstance(window, int) else seen).sum())

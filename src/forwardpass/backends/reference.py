@@ -10,25 +10,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
-from forwardpass.backends.recorder import Recorder
-from forwardpass.errors import ComputeError, ContextError
+from forwardpass.backends.backend import Part, WeightSource, check_pass, has_learned_positions
+from forwardpass.backends.recorder import Recorder, visible_pairs
+from forwardpass.backends.threads import threads_in_force
+from forwardpass.errors import ComputeError
 from forwardpass.graph import references
-from forwardpass.graph.graph import Graph, Node, Value
+from forwardpass.graph.graph import Graph, Node, Value, Weight
 from forwardpass.graph.ops import OPS
 from forwardpass.graph.references import F32, TILE, Ids
 
 References = Mapping[str, Callable[..., F32]]
 _FIRST_CAPACITY = 256
-
-
-class WeightSource(Protocol):
-    """Gives a weight by its graph name, as float32 in the graph's shape."""
-
-    def numpy(self, name: str) -> F32: ...
 
 
 @dataclass
@@ -87,6 +82,20 @@ class Reference:
     )
     _decoded: dict[str, F32] = field(default_factory=dict)
 
+    name = "reference"
+    words = "reference backend (NumPy)"
+    notes = ()
+    kv_width = 4  # bytes of a float32
+
+    @property
+    def threads(self) -> int:
+        """Threads that matrix products run on."""
+        return threads_in_force()
+
+    def weight_bytes(self, weight: Weight) -> int:
+        """Its float32 elements, whatever the file does."""
+        return 4 * weight.elements
+
     def load(self) -> None:
         """Decodes every weight now instead of at its first use."""
         for name in self.graph.weights:
@@ -127,6 +136,13 @@ class Reference:
         cache.length += len(tokens)
         return logits
 
+    def run_batch(self, parts: Sequence[Part[Cache]]) -> list[F32]:
+        """Each sequence's generated tokens, one sequence after another."""
+        return [
+            self.run(cache, tokens, wanted=wanted, generated=True)
+            for cache, tokens, wanted in parts
+        ]
+
     def _pass(
         self,
         cache: Cache,
@@ -137,7 +153,7 @@ class Reference:
         check_finite: bool,
     ) -> F32:
         rows = [len(tokens) - 1] if wanted is None else list(wanted)
-        self._check(tokens, rows, cache.length)
+        check_pass(self.graph, tokens, rows, cache.length, has_learned_positions(self.graph))
         cache.reserve(cache.length + len(tokens))
         positions = np.arange(cache.length, cache.length + len(tokens), dtype=np.int64)
         values: dict[Value, F32 | Ids] = {
@@ -164,7 +180,7 @@ class Reference:
             values[node.output] = result
             if recorder is not None:
                 shapes = [array.shape for array in arguments]
-                recorder.add(node, shapes, result.shape, _pairs(node, positions), seconds)
+                recorder.add(node, shapes, result.shape, visible_pairs(node, positions), seconds)
             for value in node.inputs:
                 if last_use[value] is node:
                     values.pop(value, None)
@@ -186,33 +202,3 @@ class Reference:
         if name not in self._decoded:
             self._decoded[name] = self.weights.numpy(name)
         return self._decoded[name]
-
-    def _check(self, tokens: Sequence[int], rows: Sequence[int], cached: int) -> None:
-        config = self.graph.config
-        if not len(tokens):
-            raise ContextError("a pass needs at least one token")
-        outside = next((row for row in rows if not 0 <= row < len(tokens)), None)
-        if outside is not None:
-            raise ContextError(f"row {outside} of a pass of {len(tokens):,} tokens is wanted")
-        wrong = next((t for t in tokens if not 0 <= t < config.vocab_size), None)
-        if wrong is not None:
-            raise ContextError(f"token {wrong} is not among the {config.vocab_size:,} of the model")
-        learned = any(node.op.name == "add_positions" for node in self.graph.nodes)
-        if learned and cached + len(tokens) > config.max_position_embeddings:
-            raise ContextError(
-                f"{cached + len(tokens):,} tokens, the model has "
-                f"{config.max_position_embeddings:,} learned positions"
-            )
-        for rope in config.rope_parameters.values():
-            if rope.limit is not None and cached + len(tokens) > rope.limit:
-                raise ContextError(
-                    f"{cached + len(tokens):,} tokens, the model's {rope.kind} rope holds for "
-                    f"{rope.limit:,}: beyond, all earlier tokens would be turned anew"
-                )
-
-
-def _pairs(node: Node, positions: Ids) -> int:
-    """(query, visible key) pairs of a node that reads the cache."""
-    seen = positions + 1
-    window = node.attributes.get("window")
-    return int((np.minimum(seen, window) if isinstance(window, int) else seen).sum())

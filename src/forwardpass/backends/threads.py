@@ -23,6 +23,7 @@ VARIABLES = (
     "VECLIB_MAXIMUM_THREADS",
     "OMP_NUM_THREADS",
 )
+_ROOT = Path("/")
 _OPENBLAS = (
     "scipy_openblas_{}_num_threads64_",
     "openblas_{}_num_threads64_",
@@ -84,8 +85,60 @@ def _openblas() -> Iterator[tuple[ctypes.CDLL, str]]:
                 break
 
 
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def native_threads(asked: int | None) -> int:
+    """Threads of the native backend: those asked for, all usable cores otherwise.
+
+    Raises RequestError for a number below 1 or above the cores.
+    """
+    cores = usable_cores()
+    if asked is None:
+        return cores
+    number = whole(asked)
+    if number is None or not 1 <= number <= cores:
+        raise RequestError(f"threads = {asked!r:.60}: this process may use 1 to {cores}")
+    return number
+
+
+def usable_cores(root: Path = _ROOT) -> int:
+    """Cores that this process may run on, and that its control group gives time on.
+
+    A group's quota of 1.5 cores is one: two threads would wait for each other. `root` is where
+    proc and sys are.
+
+    Source: the kernel's cgroup-v2.rst, `cpu.max`; v1's sched-bwc.rst, `cpu.cfs_quota_us`.
+    """
+    affinity = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if affinity else os.cpu_count() or 1
+    for quota, period in _quotas(root):
+        if quota > 0 and period > 0:
+            cores = min(cores, max(1, quota // period))
+    return cores
+
+
+def _quotas(root: Path) -> Iterator[tuple[int, int]]:
+    """Microseconds of processor time in each period of so many, of each group that limits it."""
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, _, place = line.partition(":")
+        controllers, _, path = place.partition(":")
+        if controllers == "":
+            base, names = root / "sys/fs/cgroup", ["cpu.max"]
+        elif "cpu" in controllers.split(","):
+            base = root / "sys/fs/cgroup/cpu"
+            names = ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
+        else:
+            continue
+        group = base / path.strip("/")
+        while True:
+            words = " ".join(_text(group / name) for name in names).split()
+            if len(words) == 2 and all(word.isdecimal() for word in words):
+                yield int(words[0]), int(words[1])
+            if group == base or base not in group.parents:
+                break
+            group = group.parent
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, ValueError):
+        return ""

@@ -123,7 +123,7 @@ ABSENT: tuple[Absent, ...] = (
     _absent(
         "choices of kernels",
         "--flash-attn -fa --attention-backend --enforce-eager --batch-size -b --ubatch-size -ub",
-        "the reference backend computes one way",
+        "each instruction-set level computes one way, and all the same",
     ),
 )
 """What there is not, each with the options that ask for it elsewhere."""

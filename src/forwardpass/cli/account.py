@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from forwardpass.backends.native import missing_reason
-from forwardpass.backends.threads import threads_in_force
 from forwardpass.units import exact, short, size
 
 if TYPE_CHECKING:
@@ -35,12 +33,12 @@ _WHY_GREEDY = {
 def account_lines(going: Generation) -> list[str]:
     """The account of one answer as far as it has come."""
     answer = going.answer()
-    lines = [*work_lines(answer), *limit_lines(going, answer)]
+    lines = [*work_lines(answer, share_of_bound(going)), *limit_lines(going, answer)]
     return [*lines, *run_lines(going.model, answer.sampling)]
 
 
-def work_lines(answer: Answer) -> Iterator[str]:
-    """Passes, FLOP, bytes, tokens and seconds."""
+def work_lines(answer: Answer, share: float | None = None) -> Iterator[str]:
+    """Passes, FLOP, bytes, tokens and seconds; `share`: of what memory allows, in decode."""
     work, prompt = answer.work, plural(answer.usage.prompt_tokens, "token")
     yield f"{work_words(work)} · prompt {prompt} in {work.seconds_prefill:.2f} s"
     more = answer.usage.completion_tokens - 1
@@ -48,7 +46,25 @@ def work_lines(answer: Answer) -> Iterator[str]:
         rate = more / work.seconds_decode
         yield f"{exact(more)} more {'token' if more == 1 else 'tokens'} in " + (
             f"{work.seconds_decode:.2f} s, {rate:.1f} a second"
+            + ("" if share is None else f", {100 * share:.0f} % of what this memory allows")
         )
+
+
+def share_of_bound(going: Generation) -> float | None:
+    """Bytes that decoding read a second, as a part of what this memory gives; None if unknown.
+
+    The rate is measured now, which takes a few tenths of a second, and only beside the native
+    backend: what NumPy takes is no matter of memory.
+    """
+    decoded = [done for done in going.sequence.passes if not done.prompt]
+    backend = going.model.runner.backend
+    if backend.name != "native" or not decoded:
+        return None
+    from forwardpass.backends.ceilings import native_read_rate
+
+    work = going.model.account(decoded)
+    bytes_a_second = (work.weight_bytes + work.cache_bytes) / work.seconds_decode
+    return bytes_a_second / native_read_rate(backend.threads)
 
 
 def work_words(work: Account) -> str:
@@ -71,20 +87,19 @@ def limit_lines(going: Generation, answer: Answer) -> Iterator[str]:
 
 def run_lines(model: Model, sampling: SamplingSettings) -> Iterator[str]:
     """How tokens were chosen, and on what the passes ran."""
-    threads = plural(threads_in_force(), "thread")
-    yield f"{sampling_words(sampling)} · reference backend (NumPy), {threads}"
+    backend = model.runner.backend
+    threads = plural(backend.threads, "thread")
+    yield f"{sampling_words(sampling)} · {backend.words}, {threads}"
     if unused := sampling.without_effect():
         yield f"without effect where the choice is greedy: {', '.join(map(_option, unused))}"
     yield from engine_lines(model)
 
 
 def engine_lines(model: Model) -> Iterator[str]:
-    """What is special about how the model was loaded, and why there is no faster backend."""
+    """What is special about how the model was loaded and is computed."""
     for key, value in model.description.config.accepted_unknown:
         yield f"loaded without {key} = {value!r:.60} (--accept-unknown)"
-    reason = missing_reason()
-    if reason is not None:
-        yield f"reference backend (NumPy): {reason}"
+    yield from model.notes
 
 
 def sampling_words(sampling: SamplingSettings) -> str:

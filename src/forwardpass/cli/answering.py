@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from forwardpass.cli.console import note, patience
-from forwardpass.cli.options import AcceptUnknown, Pre
+from forwardpass.cli.options import AcceptUnknown, Backend, KvTypeOfRun, Pre, Threads
 from forwardpass.cli.progress import TerminalProgress
+from forwardpass.computing import Computing
 from forwardpass.errors import RequestError
 from forwardpass.sampling.ranges import ENGINE_DEFAULTS
 
@@ -150,39 +151,29 @@ class AnswerOptions:
 class EngineOptions:
     """What computes the passes, and how a model is loaded."""
 
-    backend: Annotated[
-        str | None, typer.Option("--backend", metavar="reference", help="what computes the passes")
-    ] = None
-    threads: Annotated[
-        int | None, typer.Option("--threads", metavar="N", help="threads of matrix products")
-    ] = None
+    backend: Backend = None
+    threads: Threads = None
     context: Annotated[
         int | None,
         typer.Option("--context", metavar="N", help="the most tokens of prompt and answer"),
     ] = None
-    kv_type: Annotated[
-        str | None, typer.Option("--kv-type", metavar="f32", help="type of the KV cache")
-    ] = None
+    kv_type: KvTypeOfRun = None
     pre: Pre = None
     accept_unknown: AcceptUnknown = None
 
     def load(self, reference: str, template: Path | None) -> Model:
         """The model, ready to answer."""
-        if self.kv_type not in (None, "f32"):
-            raise RequestError(
-                f"--kv-type {self.kv_type}: the reference backend keeps its cache in f32"
-            )
         from forwardpass.loading import open_to_run, ready
 
+        computing = Computing(self.backend, self.threads, self.kv_type)
         opened = open_to_run(
             reference,
-            backend=self.backend,
-            threads=self.threads,
+            computing,
             accept_unknown=self.accept_unknown or (),
             progress=TerminalProgress(),
         )
         with patience(f"loading {opened.label}"):
-            return ready(opened, context=self.context, template=template, pre=self.pre)
+            return ready(opened, computing, context=self.context, template=template, pre=self.pre)
 
 
 def given(**options: object) -> Options:

@@ -36,6 +36,21 @@ Visible = Annotated[
     str | None,
     typer.Option("--visible", metavar="N,N,…", help="show one token's work at these contexts"),
 ]
+Backend = Annotated[
+    str | None,
+    typer.Option(
+        "--backend",
+        metavar="native|reference",
+        help="what computes the passes: native where it is here, unless given",
+    ),
+]
+Threads = Annotated[
+    int | None, typer.Option("--threads", metavar="N", help="threads of passes (all cores)")
+]
+KvTypeOfRun = Annotated[
+    str | None,
+    typer.Option("--kv-type", metavar="TYPE", help="type of the KV cache: f16, bf16 or f32"),
+]
 KvType = Annotated[
     str, typer.Option("--kv-type", metavar="TYPE", help="type of the KV cache: bf16, f16 or f32")
 ]

@@ -13,11 +13,19 @@ import typer
 
 from forwardpass import hub
 from forwardpass._version import __version__, commit
-from forwardpass.backends.threads import set_threads
 from forwardpass.cli.console import as_json, data
-from forwardpass.cli.options import AcceptUnknown, Json, Model, numbers
+from forwardpass.cli.options import (
+    AcceptUnknown,
+    Backend,
+    Json,
+    KvTypeOfRun,
+    Model,
+    Threads,
+    numbers,
+)
 from forwardpass.cli.profile_tables import about, by_role, by_tokens, by_visible, joined, plural
 from forwardpass.cli.progress import TerminalProgress
+from forwardpass.computing import NATIVE, Computing
 from forwardpass.describe import Description
 from forwardpass.errors import ContextError, RequestError
 from forwardpass.memory import require_memory
@@ -25,12 +33,13 @@ from forwardpass.opening import Opened, open_headers, open_model, weights_missin
 from forwardpass.units import exact
 
 if TYPE_CHECKING:
-    from forwardpass.backends.reference import WeightSource
+    from forwardpass.backends.backend import Backend as Computes
+    from forwardpass.backends.backend import WeightSource
     from forwardpass.profiling import Profiler, Row
     from forwardpass.work.machine import Machine
 
 DEFAULT_VISIBLE = (128, 1_024, 8_192)
-RANDOM, REFERENCE, NATIVE = "random", "reference", "native"
+RANDOM = "random"
 
 
 @dataclass(frozen=True)
@@ -64,29 +73,25 @@ def command(
     each: Annotated[
         int, typer.Option(min=1, metavar="N", help="tokens in a repetition, at least")
     ] = 30,
-    backend: Annotated[
-        str, typer.Option(metavar=REFERENCE, help="what computes the passes")
-    ] = REFERENCE,
-    threads: Annotated[
-        int | None, typer.Option(metavar="N", help="threads of matrix products (all cores)")
-    ] = None,
+    backend: Backend = None,
+    threads: Threads = None,
+    kv_type: KvTypeOfRun = None,
     accept_unknown: AcceptUnknown = None,
     json: Json = False,
 ) -> None:
     """Runs passes and shows their work and time by role, beside the time predicted."""
     random = _random(weights)
-    _check_backend(backend)
     contexts = None if visible is None else _sizes(visible, "--visible")
     sizes = () if tokens is None else _sizes(tokens, "--tokens")
-    if threads is not None:
-        set_threads(threads)
+    computing = Computing(backend, threads, kv_type)
+    computing.check()
     with _open(model, random, accept_unknown or ()) as opened:
         described = _described(opened, random)
         if contexts is None:
             contexts = () if sizes else _default_visible(described)
         asked = Asked(contexts, sizes, repeat, each)
         described, notes = _with_positions(described, asked.longest, random)
-        Session(described, asked, notes, random).run(json)
+        Session(described, asked, notes, random, computing).run(json)
 
 
 @dataclass
@@ -97,20 +102,24 @@ class Session:
     asked: Asked
     notes: list[str]
     random: bool
+    computing: Computing
 
     def run(self, json: bool) -> None:
         """Measures and prints; what was measured before Ctrl-C is printed too."""
-        from forwardpass.backends.reference import Reference
         from forwardpass.profiling import Profiler, Repeat, memory_needed, this_machine
 
         graph, longest = self.described.graph, self.asked.longest
-        what = f"{self.described.label}: float32 weights and a cache of {longest:,} tokens"
-        require_memory(memory_needed(graph, longest), what)
-        machine = this_machine()
+        backend, notes = self.computing.backend_of(
+            graph, self._weights(), self.described.label, decode=False
+        )
+        if backend.name != NATIVE:
+            what = f"{self.described.label}: float32 weights and a cache of {longest:,} tokens"
+            require_memory(memory_needed(graph, longest), what)
+        self.notes += notes if backend.name == NATIVE else ()
+        machine = this_machine(backend.threads) if backend.name == NATIVE else this_machine()
         if not json:
-            self._head(machine)
+            self._head(machine, backend)
         repeat = Repeat(self.asked.each, self.asked.repetitions)
-        backend = Reference(graph, self._weights())
         profiler = Profiler(backend, machine.ceilings, repeat)
         rows: list[Row] = []
         stopped = False
@@ -122,7 +131,7 @@ class Session:
         except KeyboardInterrupt:
             stopped = True
         if json:
-            as_json(self._object(machine, rows))
+            as_json(self._object(machine, backend, rows))
         else:
             self._end(rows)
         if stopped:
@@ -145,11 +154,11 @@ class Session:
                 row = replace(profiler, advance=advance).prompt(tokens)
             yield row
 
-    def _head(self, machine: Machine) -> None:
+    def _head(self, machine: Machine, backend: Computes) -> None:
         label = self.described.label
         run = [
             f"{label} shape, random weights" if self.random else label,
-            f"{REFERENCE} backend, float32, {plural(machine.threads, 'thread')}",
+            f"{_what_computes(backend)}, {plural(machine.threads, 'thread')}",
             f"{plural(self.asked.each, 'token')} × {self.asked.repetitions}, median (spread)",
         ]
         program = f"forwardpass {__version__}, commit {commit() or 'unknown'}"
@@ -174,12 +183,12 @@ class Session:
             for line in table:
                 data(line)
 
-    def _object(self, machine: Machine, rows: list[Row]) -> dict[str, object]:
+    def _object(self, machine: Machine, backend: Computes, rows: list[Row]) -> dict[str, object]:
         return {
             "model": self.described.label,
             "weights": RANDOM if self.random else "stored",
-            "backend": REFERENCE,
-            "dtype": "float32",
+            "backend": backend.name,
+            "dtype": "as packed" if backend.name == NATIVE else "float32",
             "version": __version__,
             "commit": commit(),
             "notes": self.notes,
@@ -196,13 +205,8 @@ def _random(weights: str | None) -> bool:
     return weights == RANDOM
 
 
-def _check_backend(backend: str) -> None:
-    if backend == NATIVE:
-        raise RequestError(
-            f"--backend {NATIVE}: this version computes passes on the {REFERENCE} backend only"
-        )
-    if backend != REFERENCE:
-        raise RequestError(f'--backend "{backend}": wanted {REFERENCE}')
+def _what_computes(backend: Computes) -> str:
+    return backend.words if backend.name == NATIVE else f"{backend.name} backend, float32"
 
 
 def _sizes(text: str, option: str) -> tuple[int, ...]:

@@ -66,6 +66,9 @@ def by_role(row: Row, small_steps: tuple[int, int]) -> list[str]:
             )
         )
     between = percent(row.between, row.seconds, 0)
+    if row.waiting:
+        share = percent(row.waiting, row.seconds, 0)
+        lines.append(("  wait", "", "", ms(row.waiting), share, "", "", "for other threads"))
     judged = _rate_and_prediction(row.bytes, row.seconds, row.predicted.seconds, ms)
     whole = f"{row.flop / scale:,.2f}"
     lines += [

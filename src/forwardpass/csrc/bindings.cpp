@@ -1,9 +1,14 @@
-// The only file that sees Python.
+// What Python sees of the machine and of packed tables. Only the bindings see Python.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
+#include "arrays.h"
+#include "ceilings.h"
 #include "cpu.h"
+#include "levels.h"
+#include "tables.h"
 
 namespace nb = nanobind;
 
@@ -33,9 +38,105 @@ nb::dict cpu() {
     return report;
 }
 
+std::vector<std::string> levels() {
+    std::vector<std::string> names;
+    for (const forwardpass::Kernels *level : forwardpass::runnable_levels())
+        names.push_back(level->level);
+    return names;
+}
+
+double read_rate(std::int64_t nbytes, int threads, int repetitions) {
+    if (nbytes < 4096 || nbytes > (std::int64_t{1} << 40))
+        throw std::invalid_argument("nbytes must be from 4,096 to 2^40");
+    if (threads < 1 || threads > 1024 || repetitions < 1)
+        throw std::invalid_argument("threads must be from 1 to 1024, repetitions at least 1");
+    const nb::gil_scoped_release released;
+    return forwardpass::read_rate(nbytes, threads, repetitions);
+}
+
+using forwardpass::array;
+using forwardpass::array_or_none;
+using forwardpass::Tables;
+
+int add(Tables &tables, const std::string &type, std::int64_t rows, std::int64_t cols,
+        nb::handle stored, nb::handle order) {
+    const auto bytes = array<std::uint8_t>(stored, "stored", 1);
+    const auto numbers = array_or_none<std::int64_t>(order, "order", 1);
+    if (numbers && numbers.size != rows)
+        throw std::invalid_argument("order has " + std::to_string(numbers.size) +
+                                    " numbers, the table " + std::to_string(rows) + " rows");
+    forwardpass::PackedTable packed;
+    {
+        const nb::gil_scoped_release released;
+        packed = forwardpass::pack_table(forwardpass::type_named(type), rows, cols, bytes.data,
+                                         bytes.size, numbers.data, tables.threads());
+    }
+    return tables.add(std::move(packed));
+}
+
+int add_mlx4(Tables &tables, const std::string &name, std::int64_t rows, std::int64_t cols,
+             std::int64_t group, nb::handle words, nb::handle scales, nb::handle biases,
+             nb::handle order) {
+    const forwardpass::Type type = forwardpass::type_named(name);
+    forwardpass::check_mlx4(type, rows, cols, group);
+    const auto w = array<std::uint32_t>(words, "words", 2);
+    const auto s = array<std::uint16_t>(scales, "scales", 2);
+    const auto b = array<std::uint16_t>(biases, "biases", 2);
+    const auto numbers = array_or_none<std::int64_t>(order, "order", 1);
+    if (w.shape(0) != rows || w.shape(1) != cols / 8 || s.shape(0) != rows ||
+        s.shape(1) != cols / group || b.shape(0) != rows || b.shape(1) != cols / group ||
+        (numbers && numbers.size != rows))
+        throw std::invalid_argument(
+            "words are rows x cols / 8, scales and biases rows x cols / group, order has rows");
+    forwardpass::PackedTable packed;
+    {
+        const nb::gil_scoped_release released;
+        packed = forwardpass::pack_mlx4_table(type, rows, cols, group, w.data, s.data, b.data,
+                                              numbers.data, tables.threads());
+    }
+    return tables.add(std::move(packed));
+}
+
+nb::ndarray<nb::numpy, float> decode_row(const Tables &tables, std::int64_t number,
+                                         std::int64_t row) {
+    const forwardpass::Table &table = tables.at(number);
+    if (row < 0 || row >= table.rows)
+        throw std::invalid_argument("row " + std::to_string(row) + " of " +
+                                    std::to_string(table.rows));
+    auto out = forwardpass::new_array<float>({static_cast<std::size_t>(table.cols)});
+    forwardpass::kernels_portable()->decode_row(table, row, out.data());
+    return out;
+}
+
+std::vector<std::string> type_names() {
+    std::vector<std::string> names;
+    for (int i = 0; i < static_cast<int>(forwardpass::Type::count); ++i)
+        names.push_back(forwardpass::type_name(static_cast<forwardpass::Type>(i)));
+    return names;
+}
+
+void bind_tables(nb::module_ &module) {
+    nb::class_<Tables> tables(module, "Tables", "Packed tables and their memory.");
+    tables.def(nb::init<int>(), nb::arg("threads"))
+        .def("add", &add, nb::arg("type"), nb::arg("rows"), nb::arg("cols"), nb::arg("stored"),
+             nb::arg("order").none() = nb::none(), "Packs a table; its number.")
+        .def("add_mlx4", &add_mlx4, nb::arg("type"), nb::arg("rows"), nb::arg("cols"),
+             nb::arg("group"), nb::arg("words"), nb::arg("scales"), nb::arg("biases"),
+             nb::arg("order").none() = nb::none(), "Packs one of MLX's tables; its number.")
+        .def("decode_row", &decode_row, nb::arg("table"), nb::arg("row"))
+        .def_prop_ro("nbytes", &Tables::nbytes, "Bytes of all packed tables.");
+    tables.attr("types") = type_names();
+}
+
 }  // namespace
 
 NB_MODULE(_native, module) {
     module.doc() = "The C++ part of forwardpass.";
     module.def("cpu", &cpu, "What this processor and operating system let a program use.");
+    module.def("levels", &levels, "Instruction-set levels that run here, best first.");
+    module.def("read_rate", &read_rate, nb::arg("nbytes"), nb::arg("threads"),
+               nb::arg("repetitions"), "Bytes a second read from memory: the best repetition.");
+    bind_tables(module);
+    forwardpass::bind_program(module);
+    forwardpass::bind_tests(module);
 }

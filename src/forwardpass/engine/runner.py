@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 
-from forwardpass.backends.reference import Cache, Reference
+from forwardpass.backends.backend import Backend, Cache
 from forwardpass.errors import ContextError
 from forwardpass.graph.references import F32
 from forwardpass.work.passes import SequenceShape
@@ -42,7 +42,7 @@ class Sequence:
 class Runner:
     """Runs passes on a backend; no sequence grows beyond `context` tokens."""
 
-    backend: Reference
+    backend: Backend
     context: int
 
     def prefill(self, tokens: Tokens[int]) -> Sequence:

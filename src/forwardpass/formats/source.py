@@ -70,6 +70,13 @@ class MappedFile:
         """A copy of the bytes of a range."""
         return bytes(self.view(offset, length))
 
+    def forget(self, offset: int, length: int) -> None:
+        """Takes the pages of a range out of memory; they are read again when they are asked for."""
+        page = mmap.PAGESIZE
+        start = offset // page * page
+        if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED, start, offset + length - start)
+
     def close(self) -> None:
         """Gives the mapping up; it lasts as long as views or arrays made from it do."""
         if self._map is not None:

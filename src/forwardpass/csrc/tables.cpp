@@ -1,0 +1,160 @@
+#include "tables.h"
+
+#include <atomic>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
+
+#include "pack.h"
+
+namespace forwardpass {
+namespace {
+
+constexpr std::int64_t most_rows = std::int64_t{1} << 31, most_cols = std::int64_t{1} << 31;
+constexpr const char *names[] = {"f32",  "f16",  "bf16", "q4_0", "q4_1",     "q5_0",     "q5_1",
+                                 "q8_0", "q4_k", "q5_k", "q6_k", "mlx4_f16", "mlx4_bf16"};
+static_assert(std::size(names) == static_cast<std::size_t>(Type::count));
+
+[[noreturn]] void refuse(const std::string &text) { throw std::invalid_argument(text); }
+
+// Inputs that a stored block has.
+std::int64_t block_of(Type type) {
+    if (!takes_blocks(type)) return 1;
+    return type == Type::q4_k || type == Type::q5_k || type == Type::q6_k ? 256 : 32;
+}
+
+void check_shape(Type type, std::int64_t rows, std::int64_t cols) {
+    const std::string shape = std::to_string(rows) + " x " + std::to_string(cols);
+    if (rows < 1 || cols < 1 || rows > most_rows || cols > most_cols)
+        refuse("a table of " + shape + ": both must be from 1 to 2^31");
+    if (cols % block_of(type))
+        refuse("a table of " + shape + ": columns of " + type_name(type) +
+               " come in multiples of " + std::to_string(block_of(type)));
+}
+
+PackedTable empty_table(Type type, std::int64_t rows, std::int64_t cols) {
+    PackedTable packed;
+    packed.memory =
+        Memory(static_cast<std::size_t>(panel_count(rows) * panel_bytes(type, cols)));
+    packed.table = {type, rows, cols, packed.memory.data()};
+    return packed;
+}
+
+// work(first, last) of panels on several threads, in pieces of about 1 MB.
+template <class Work>
+void over_panels(const PackedTable &packed, int threads, Work work) {
+    const std::int64_t panels = panel_count(packed.table.rows);
+    const std::int64_t bytes = panel_bytes(packed.table.type, packed.table.cols);
+    const std::int64_t piece = bytes > (1 << 20) ? 1 : (1 << 20) / bytes;
+    std::atomic<std::int64_t> next{0};
+    const auto loop = [&] {
+        for (;;) {
+            const std::int64_t first = next.fetch_add(piece);
+            if (first >= panels) return;
+            work(first, first + piece < panels ? first + piece : panels);
+        }
+    };
+    std::vector<std::thread> others;
+    try {
+        for (int i = 1; i < threads && i * piece < panels; ++i) others.emplace_back(loop);
+    } catch (const std::system_error &) {
+        // Fewer threads than asked for: the rest is packed by those that there are.
+    }
+    loop();
+    for (std::thread &other : others) other.join();
+}
+
+}  // namespace
+
+const char *type_name(Type type) { return names[static_cast<int>(type)]; }
+
+bool is_mlx4(Type type) { return type == Type::mlx4_f16 || type == Type::mlx4_bf16; }
+
+Type type_named(const std::string &name) {
+    std::string offered;
+    for (int i = 0; i < static_cast<int>(Type::count); ++i) {
+        if (name == names[i]) return static_cast<Type>(i);
+        offered += (i ? ", " : "") + std::string(names[i]);
+    }
+    refuse("table type \"" + name + "\": there are " + offered);
+}
+
+PackedTable pack_table(Type type, std::int64_t rows, std::int64_t cols, const std::uint8_t *stored,
+                       std::int64_t bytes, const std::int64_t *order, int threads) {
+    if (is_mlx4(type)) refuse("tables of mlx4 are added by add_mlx4");
+    check_shape(type, rows, cols);
+    const std::int64_t row_bytes = stored_row_bytes(type, cols), stored_rows = bytes / row_bytes;
+    if (bytes % row_bytes || (!order && stored_rows != rows))
+        refuse("a table of " + std::to_string(rows) + " x " + std::to_string(cols) + " " +
+               type_name(type) + ": " + std::to_string(bytes) + " bytes are offered, a row has " +
+               std::to_string(row_bytes));
+    if (order)
+        for (std::int64_t i = 0; i < rows; ++i)
+            if (order[i] < 0 || order[i] >= stored_rows)
+                refuse("order[" + std::to_string(i) + "] = " + std::to_string(order[i]) + ", but " +
+                       std::to_string(stored_rows) + " rows are stored");
+    PackedTable packed = empty_table(type, rows, cols);
+    over_panels(packed, threads, [&](std::int64_t first, std::int64_t last) {
+        pack(type, stored, rows, cols, order, first, last,
+             packed.memory.data() + first * panel_bytes(type, cols));
+    });
+    return packed;
+}
+
+void check_mlx4(Type type, std::int64_t rows, std::int64_t cols, std::int64_t group) {
+    if (!is_mlx4(type)) refuse(std::string("add_mlx4 takes mlx4 types, not ") + type_name(type));
+    check_shape(type, rows, cols);
+    if ((group != 32 && group != 64 && group != 128) || cols % group)
+        refuse("groups of " + std::to_string(group) + " in " + std::to_string(cols) +
+               " columns: a group has 32, 64 or 128 inputs, and divides the columns");
+}
+
+PackedTable pack_mlx4_table(Type type, std::int64_t rows, std::int64_t cols, std::int64_t group,
+                            const std::uint32_t *words, const std::uint16_t *scales,
+                            const std::uint16_t *biases, const std::int64_t *order, int threads) {
+    check_mlx4(type, rows, cols, group);
+    // In another order: the rows are copied first.
+    std::vector<std::uint32_t> moved_words;
+    std::vector<std::uint16_t> moved_scales, moved_biases;
+    if (order) {
+        const std::int64_t n = cols / 8, g = cols / group;
+        for (std::int64_t i = 0; i < rows; ++i) {
+            if (order[i] < 0 || order[i] >= rows)
+                refuse("order[" + std::to_string(i) + "] = " + std::to_string(order[i]) +
+                       ", but " + std::to_string(rows) + " rows are stored");
+            moved_words.insert(moved_words.end(), words + order[i] * n, words + (order[i] + 1) * n);
+            moved_scales.insert(moved_scales.end(), scales + order[i] * g,
+                                scales + (order[i] + 1) * g);
+            moved_biases.insert(moved_biases.end(), biases + order[i] * g,
+                                biases + (order[i] + 1) * g);
+        }
+        words = moved_words.data();
+        scales = moved_scales.data();
+        biases = moved_biases.data();
+    }
+    PackedTable packed = empty_table(type, rows, cols);
+    over_panels(packed, threads, [&](std::int64_t first, std::int64_t last) {
+        pack_mlx4(type, words, scales, biases, group, rows, cols, first, last,
+                  packed.memory.data() + first * panel_bytes(type, cols));
+    });
+    return packed;
+}
+
+Tables::Tables(int threads) : threads_(threads) {
+    if (threads < 1 || threads > 1024) refuse("threads must be from 1 to 1024");
+}
+
+int Tables::add(PackedTable packed) {
+    nbytes_ += panel_count(packed.table.rows) * panel_bytes(packed.table.type, packed.table.cols);
+    tables_.push_back(std::move(packed));
+    return static_cast<int>(tables_.size()) - 1;
+}
+
+const Table &Tables::at(std::int64_t number) const {
+    if (number < 0 || number >= static_cast<std::int64_t>(tables_.size()))
+        refuse("table " + std::to_string(number) + ": there are " +
+               std::to_string(tables_.size()));
+    return tables_[static_cast<std::size_t>(number)].table;
+}
+
+}  // namespace forwardpass
