@@ -6,6 +6,7 @@ lines of a here-document start with `> `. In what is shown
 
 * `…` alone on a line stands for any lines, also none;
 * `~n` stands for a number within a factor of ten of n (blanks beside it may differ);
+* `avx512-vnni` stands for whichever level of instructions the native backend runs at;
 * everything else is exact, but for blanks at the ends of lines.
 
 A comment in the line before the block says where it does not run as it is:
@@ -13,6 +14,12 @@ A comment in the line before the block says where it does not run as it is:
     <!-- run: bare machine -->      installs or downloads: scripts/bare_machine.sh runs it
     <!-- run: large -->             needs a large model: pytest -m large
     <!-- run: exit status 2 -->     fails, and should
+    <!-- run: native backend -->    shows the native backend: skipped where that is not built
+
+A `text` block with this comment is what the bare-machine command before it prints instead, from
+its first line to its last:
+
+    <!-- run: without a compiler -->
 
     python tests/blocks.py commands README.md          the bare-machine commands, NUL after each
     python tests/blocks.py check README.md 1 OUTPUT    was this what the first of them shows?
@@ -23,10 +30,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-BARE_MACHINE, LARGE = "bare machine", "large"
+BARE_MACHINE, LARGE, NATIVE = "bare machine", "large", "native backend"
+WITHOUT_COMPILER = "without a compiler"
+LEVELS = ("portable", "avx2", "avx512-vnni")
 ANY_LINES = "…"
 FACTOR = 10.0
 
@@ -38,11 +47,23 @@ _ABOUT = re.compile(rf"( *)~({_NUMBER})( *)")
 
 @dataclass(frozen=True)
 class Command:
-    """One command of a console block with the lines that it should print."""
+    """One command of a console block with the lines that it should print.
+
+    `otherwise`: the lines that it prints instead where there is no compiler, if the page says.
+    """
 
     text: str
     expected: tuple[str, ...]
     line: int
+    otherwise: tuple[str, ...] = ()
+
+    def deviation(self, printed: str) -> str | None:
+        """How `printed` differs from all that the page shows of it, or None."""
+        found = difference(self.expected, printed)
+        if found is None or not self.otherwise:
+            return found
+        other = difference(self.otherwise, printed)
+        return None if other is None else f"{found}\n{WITHOUT_COMPILER}: {other}"
 
 
 @dataclass(frozen=True)
@@ -102,8 +123,15 @@ def blocks(page: str) -> Iterator[Block]:
 
 def bare_machine_commands(page: str) -> list[Command]:
     """The commands that only a bare machine shows to work, in order."""
-    marked = (block for block in blocks(page) if block.how == BARE_MACHINE)
-    return [command for block in marked for command in block.commands()]
+    found: list[Command] = []
+    for block in blocks(page):
+        if block.how == BARE_MACHINE:
+            found += block.commands()
+        elif block.how == WITHOUT_COMPILER:
+            if not found:
+                raise ValueError(f"line {block.line}: no bare-machine command stands before it")
+            found[-1] = replace(found[-1], otherwise=block.lines)
+    return found
 
 
 def difference(expected: Sequence[str], printed: str) -> str | None:
@@ -141,12 +169,16 @@ def same_line(expected: str, printed: str) -> bool:
     pattern, position, about = "", 0, []
     for found in _ABOUT.finditer(expected):
         before, number, after = found.groups()
-        pattern += re.escape(expected[position : found.start()])
+        pattern += _exactly(expected[position : found.start()])
         pattern += f"{' +' if before else ' *'}~?({_NUMBER}){' +' if after else ' *'}"
         about.append(number)
         position = found.end()
-    matched = re.fullmatch(pattern + re.escape(expected[position:]), printed)
+    matched = re.fullmatch(pattern + _exactly(expected[position:]), printed)
     return matched is not None and all(map(_near, about, matched.groups()))
+
+
+def _exactly(text: str) -> str:
+    return f"(?:{'|'.join(LEVELS)})".join(map(re.escape, text.split(LEVELS[-1])))
 
 
 def _near(expected: str, printed: str) -> bool:
@@ -165,7 +197,7 @@ def _main(arguments: Sequence[str]) -> int:
         case ["check", page, number, output]:
             commands = bare_machine_commands(Path(page).read_text("utf-8"))
             command = commands[int(number) - 1]
-            deviation = difference(command.expected, Path(output).read_text("utf-8"))
+            deviation = command.deviation(Path(output).read_text("utf-8"))
             if deviation is not None:
                 print(f"{page}, line {command.line}: {deviation}", file=sys.stderr)
             return 0 if deviation is None else 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from blocks import bare_machine_commands, blocks, difference, same_line
+from blocks import Command, bare_machine_commands, blocks, difference, same_line
 
 PAGE = """\
 <!-- run: bare machine -->
@@ -75,9 +75,14 @@ def test_a_block_that_never_ends_is_refused() -> None:
         ("~16   expected 14.1", "9 expected 14.1"),
         ("other   ~0.00 ms", "other    0.07 ms"),
         ("~31 MB/s", "~100 MB/s"),
+        ("native (avx512-vnni), ~2 threads", "native (portable), 1 threads"),
+        ("native (avx512-vnni)", "native (avx2)"),
+        ("native (avx512-vnni)", "native (avx512-vnni)"),
     ],
 )
-def test_a_measured_figure_may_be_off_by_a_factor_of_ten(expected: str, printed: str) -> None:
+def test_a_measured_figure_may_be_off_by_a_factor_of_ten_and_a_level_be_another(
+    expected: str, printed: str
+) -> None:
     assert same_line(expected, printed)
 
 
@@ -92,6 +97,9 @@ def test_a_measured_figure_may_be_off_by_a_factor_of_ten(expected: str, printed:
         ("other   ~0.00 ms", "other    0.11 ms"),
         ("12.19 GFLOP", "12.20 GFLOP"),
         ("a  b", "a b"),
+        ("native (avx512-vnni)", "native (sse2)"),
+        ("native (avx512-vnni)", "native ()"),
+        ("native (avx2)", "native (portable)"),
     ],
 )
 def test_everything_else_must_be_exact(expected: str, printed: str) -> None:
@@ -111,3 +119,46 @@ def test_a_deviation_names_the_line() -> None:
     assert difference(["a", "b"], "a\nc\n") == "line 2\n  expected: b\n  printed:  c"
     assert difference(["a", "b"], "a\n") == "ends too early; expected next: b"
     assert difference([], "stray\n") is not None
+
+
+WITH_AND_WITHOUT = """\
+<!-- run: bare machine -->
+```console
+$ use
+native, 2 passes
+```
+
+<!-- run: without a compiler -->
+```text
+reference, 2 passes
+no compiler
+```
+"""
+
+
+def test_a_command_may_print_what_is_shown_for_a_machine_without_a_compiler() -> None:
+    (command,) = bare_machine_commands(WITH_AND_WITHOUT)
+    assert command == Command(
+        "use", ("native, 2 passes",), 3, otherwise=("reference, 2 passes", "no compiler")
+    )
+    assert command.deviation("native, 2 passes\n") is None
+    assert command.deviation("reference, 2 passes\nno compiler\n") is None
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "reference, 2 passes\n",
+        "reference, 2 passes\nit did not build\n",
+        "native, 2 passes\nno compiler\n",
+        "native, 3 passes\n",
+    ],
+)
+def test_neither_is_a_mixture_of_both(printed: str) -> None:
+    (command,) = bare_machine_commands(WITH_AND_WITHOUT)
+    assert "without a compiler: " in (command.deviation(printed) or "")
+
+
+def test_what_is_shown_without_a_compiler_belongs_to_a_command() -> None:
+    with pytest.raises(ValueError, match="line 2: no bare-machine command stands before it"):
+        bare_machine_commands("<!-- run: without a compiler -->\n```text\nx\n```\n")

@@ -19,13 +19,26 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
-from blocks import BARE_MACHINE, LARGE, Block, bare_machine_commands, blocks, difference
+from blocks import (
+    BARE_MACHINE,
+    LARGE,
+    NATIVE,
+    WITHOUT_COMPILER,
+    Block,
+    bare_machine_commands,
+    blocks,
+    difference,
+)
+from forwardpass.backends.levels import missing_reason
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 LANGUAGES = {"console", "json", "python", "text", "toml"}
-KNOWN_COMMENTS = re.compile(rf"{BARE_MACHINE}|{LARGE}|exit status \d+")
+KNOWN_COMMENTS = re.compile(rf"{BARE_MACHINE}|{LARGE}|{NATIVE}|{WITHOUT_COMPILER}|exit status \d+")
+WITHOUT_NATIVE = missing_reason()
+needs_native = pytest.mark.skipif(WITHOUT_NATIVE is not None, reason=str(WITHOUT_NATIVE))
+MARKS = {LARGE: [pytest.mark.large], NATIVE: [needs_native]}
 COLUMNS = "100"
 
 Shell = Callable[[str], "subprocess.CompletedProcess[str]"]
@@ -48,7 +61,7 @@ def _parameters(language: str) -> list[ParameterSet]:
             page,
             block,
             id=f"{_name(page)}:{block.line}",
-            marks=[pytest.mark.large] if block.how == LARGE else [],
+            marks=MARKS.get(block.how or "", []),
         )
         for page, block in _blocks_of(language)
         if block.how != BARE_MACHINE
@@ -114,7 +127,8 @@ def test_every_fenced_block_says_what_it_is(page: Path) -> None:
         assert block.language in LANGUAGES, f"{where}: commands go into console blocks, which run"
         if block.how is not None:
             assert KNOWN_COMMENTS.fullmatch(block.how), f"{where}: run: {block.how}"
-            assert block.language == "console", where
+            wanted = "text" if block.how == WITHOUT_COMPILER else "console"
+            assert block.language == wanted, where
     for number, line in enumerate(page.read_text("utf-8").splitlines(), 1):
         assert line.count("<!--") == line.count("<!-- run: "), f"{_name(page)}, line {number}"
 
@@ -126,6 +140,18 @@ def test_only_the_two_commands_of_the_readme_wait_for_a_bare_machine() -> None:
     assert "pip install" in first.text
     assert "forwardpass run" in first.text
     assert "pytest" in second.text
+    assert first.otherwise
+    assert not second.otherwise
+
+
+@needs_native
+def test_the_first_answer_of_the_readme_is_the_native_backend_s(
+    shells: Callable[[Path], Shell],
+) -> None:
+    first, _ = bare_machine_commands(README.read_text("utf-8"))
+    _, program, arguments = first.text.partition("forwardpass run ")
+    done = shells(README)(program + arguments)
+    assert difference(first.expected, done.stdout) is None, done.stdout
 
 
 def test_the_readme_is_short_and_starts_with_a_command() -> None:

@@ -65,13 +65,13 @@ int add(Tables &tables, const std::string &type, std::int64_t rows, std::int64_t
     if (numbers && numbers.size != rows)
         throw std::invalid_argument("order has " + std::to_string(numbers.size) +
                                     " numbers, the table " + std::to_string(rows) + " rows");
-    forwardpass::PackedTable packed;
+    forwardpass::Table packed;
     {
         const nb::gil_scoped_release released;
-        packed = forwardpass::pack_table(forwardpass::type_named(type), rows, cols, bytes.data,
-                                         bytes.size, numbers.data, tables.threads());
+        packed = forwardpass::pack_table(tables.arena(), forwardpass::type_named(type), rows, cols,
+                                         bytes.data, bytes.size, numbers.data, tables.threads());
     }
-    return tables.add(std::move(packed));
+    return tables.add(packed);
 }
 
 int add_mlx4(Tables &tables, const std::string &name, std::int64_t rows, std::int64_t cols,
@@ -88,13 +88,13 @@ int add_mlx4(Tables &tables, const std::string &name, std::int64_t rows, std::in
         (numbers && numbers.size != rows))
         throw std::invalid_argument(
             "words are rows x cols / 8, scales and biases rows x cols / group, order has rows");
-    forwardpass::PackedTable packed;
+    forwardpass::Table packed;
     {
         const nb::gil_scoped_release released;
-        packed = forwardpass::pack_mlx4_table(type, rows, cols, group, w.data, s.data, b.data,
-                                              numbers.data, tables.threads());
+        packed = forwardpass::pack_mlx4_table(tables.arena(), type, rows, cols, group, w.data, s.data,
+                                              b.data, numbers.data, tables.threads());
     }
-    return tables.add(std::move(packed));
+    return tables.add(packed);
 }
 
 nb::ndarray<nb::numpy, float> decode_row(const Tables &tables, std::int64_t number,

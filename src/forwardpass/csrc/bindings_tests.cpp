@@ -92,17 +92,18 @@ nb::tuple test_quantize(const std::string &level, nb::handle x) {
     return nb::make_tuple(q, scale, half);
 }
 
-PackedTable packed(const std::string &type, nb::handle stored, std::int64_t rows,
-                   std::int64_t cols) {
+Table packed(Arena &arena, const std::string &type, nb::handle stored, std::int64_t rows,
+             std::int64_t cols) {
     const auto bytes = array<std::uint8_t>(stored, "stored", 1);
-    return pack_table(type_named(type), rows, cols, bytes.data, bytes.size, nullptr, 1);
+    return pack_table(arena, type_named(type), rows, cols, bytes.data, bytes.size, nullptr, 1);
 }
 
 // x [n, cols] times the transposed table: [n, rows].
 Floats test_products(const std::string &level, const std::string &type, nb::handle stored,
                      std::int64_t rows, std::int64_t cols, nb::handle x) {
     const Kernels &k = *choose_level(level);
-    const PackedTable table = packed(type, stored, rows, cols);
+    Arena arena;
+    const Table table = packed(arena, type, stored, rows, cols);
     const auto values = array<float>(x, "x", 2);
     if (values.shape(1) != cols) refuse("x has other columns than the table");
     const std::int64_t n = values.shape(0), blocks = (cols + block_width - 1) / block_width;
@@ -113,11 +114,11 @@ Floats test_products(const std::string &level, const std::string &type, nb::hand
         k.quantize(values.data + i * cols, quantized.data() + i * blocks, cols);
         std::copy_n(values.data + i * cols, cols, padded.data() + i * blocks * block_width);
     }
-    if (n > 0 && takes_blocks(table.table.type))
-        k.products(table.table, 0, panels, quantized.data(), nullptr, blocks,
+    if (n > 0 && takes_blocks(table.type))
+        k.products(table, 0, panels, quantized.data(), nullptr, blocks,
                    static_cast<int>(n), out.data(), stride);
     else if (n > 0)
-        k.products(table.table, 0, panels, nullptr, padded.data(), blocks * block_width,
+        k.products(table, 0, panels, nullptr, padded.data(), blocks * block_width,
                    static_cast<int>(n), out.data(), stride);
     Floats result = new_array<float>({size(n), size(rows)});
     for (std::int64_t i = 0; i < n; ++i)
@@ -127,10 +128,11 @@ Floats test_products(const std::string &level, const std::string &type, nb::hand
 
 Floats test_decode(const std::string &level, const std::string &type, nb::handle stored,
                    std::int64_t rows, std::int64_t cols) {
-    const PackedTable table = packed(type, stored, rows, cols);
+    Arena arena;
+    const Table table = packed(arena, type, stored, rows, cols);
     Floats result = new_array<float>({size(rows), size(cols)});
     for (std::int64_t i = 0; i < rows; ++i)
-        choose_level(level)->decode_row(table.table, i, result.data() + i * cols);
+        choose_level(level)->decode_row(table, i, result.data() + i * cols);
     return result;
 }
 

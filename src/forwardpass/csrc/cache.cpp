@@ -13,7 +13,8 @@ float next_random(std::uint64_t &state) {
     std::uint64_t z = state += 0x9e3779b97f4a7c15u;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return static_cast<float>(static_cast<std::int64_t>((z ^ z >> 31) >> 40) - (1 << 23)) * 0x1p-23f;
+    const std::int64_t top = static_cast<std::int64_t>((z ^ z >> 31) >> 40);
+    return static_cast<float>(top - (1 << 23)) * 0x1p-23f;
 }
 
 float half_value(std::uint16_t bits) {

@@ -19,7 +19,8 @@ namespace forwardpass {
 template <class T>
 T value_of(nanobind::handle value, const std::string &name) {
     T out;
-    if (!nanobind::try_cast(value, out)) refuse(name + ": " + nanobind::repr(value).c_str() + " is no such value");
+    if (!nanobind::try_cast(value, out))
+        refuse(name + ": " + nanobind::repr(value).c_str() + " is no such value");
     return out;
 }
 

@@ -74,4 +74,18 @@ Memory::~Memory() {
     if (data_) give_back(data_, size_);
 }
 
+std::uint8_t *Arena::take(std::size_t bytes) {
+    // Blocks have room for any table of a small model; what nobody writes to takes no memory.
+    constexpr std::size_t block = std::size_t{64} << 20;
+    if (bytes > (std::size_t{1} << 62)) throw std::bad_alloc();
+    const std::size_t wanted = round_up(bytes, 64);
+    const std::lock_guard lock(mutex_);
+    if (blocks_.empty() || blocks_.back().size() - taken_ < wanted) {
+        blocks_.emplace_back(wanted > block ? wanted : block);
+        taken_ = 0;
+    }
+    taken_ += wanted;
+    return blocks_.back().data() + taken_ - wanted;
+}
+
 }  // namespace forwardpass

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
+#include <vector>
 
 namespace forwardpass {
 
@@ -22,6 +24,19 @@ class Memory {
   private:
     std::uint8_t *data_ = nullptr;
     std::size_t size_ = 0;
+};
+
+// Memory for many things that live as long as it does, one behind the other in large blocks: what is
+// smaller than a huge page gets huge pages too, and a processor that reads one after another goes on
+// reading ahead.
+class Arena {
+  public:
+    std::uint8_t *take(std::size_t bytes);  // aligned to 64 bytes; throws std::bad_alloc
+
+  private:
+    std::mutex mutex_;
+    std::vector<Memory> blocks_;
+    std::size_t taken_ = 0;  // of the last block
 };
 
 }  // namespace forwardpass

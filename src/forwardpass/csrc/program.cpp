@@ -49,7 +49,8 @@ void Program::prepare(const Pass &pass, std::int64_t first, std::int64_t last) {
                    ": rows asked for ascend from 0 to " + text(pass.n - 1));
     std::vector<std::int64_t> ends;
     for (std::int64_t i = 0; i < pass.cache_count; ++i) {
-        if (!(pass.caches[i]->shape() == *shape_)) refuse("cache " + text(i) + " is of another shape");
+        if (!(pass.caches[i]->shape() == *shape_))
+            refuse("cache " + text(i) + " is of another shape");
         for (std::int64_t k = 0; k < i; ++k)
             if (pass.caches[i] == pass.caches[k]) refuse("cache " + text(i) + " is there twice");
         ends.push_back(pass.caches[i]->length());
@@ -89,7 +90,9 @@ void Program::make_scratch(std::int64_t splits, std::int64_t partials) {
     if (frame_.partial.size() < wanted) frame_.partial = Memory(2 * wanted);
     if (frame_.scratch[0].memory.data() && splits <= splits_) return;
     const std::int64_t room = std::max(2 * splits_, splits);
-    const auto floats = [](std::int64_t count) { return round_up(static_cast<std::size_t>(count)); };
+    const auto floats = [](std::int64_t count) {
+        return round_up(static_cast<std::size_t>(count));
+    };
     const std::size_t sums = floats(8 * 32 * most_strips_), row = floats(added_width_);
     const std::size_t scores = floats(heads_ * kv_split), mix = floats(room * head_floats_);
     const std::size_t scalars = floats(room * heads_);

@@ -45,7 +45,8 @@ bool write_cache(const Row &r) {
         fits &= frame.kernels->kv_write(
             frame.shape->type(), r.at(op.a) + i * op.width, r.at(op.b) + i * op.width,
             static_cast<int>(op.width), static_cast<int>(position % kv_block),
-            block + frame.shape->offset(op.state, 0, i), block + frame.shape->offset(op.state, 1, i));
+            block + frame.shape->offset(op.state, 0, i),
+            block + frame.shape->offset(op.state, 1, i));
     return fits;
 }
 

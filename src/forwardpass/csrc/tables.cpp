@@ -32,19 +32,15 @@ void check_shape(Type type, std::int64_t rows, std::int64_t cols) {
                " come in multiples of " + std::to_string(block_of(type)));
 }
 
-PackedTable empty_table(Type type, std::int64_t rows, std::int64_t cols) {
-    PackedTable packed;
-    packed.memory =
-        Memory(static_cast<std::size_t>(panel_count(rows) * panel_bytes(type, cols)));
-    packed.table = {type, rows, cols, packed.memory.data()};
-    return packed;
+std::uint8_t *room(Arena &arena, Type type, std::int64_t rows, std::int64_t cols) {
+    return arena.take(static_cast<std::size_t>(panel_count(rows) * panel_bytes(type, cols)));
 }
 
 // work(first, last) of panels on several threads, in pieces of about 1 MB.
 template <class Work>
-void over_panels(const PackedTable &packed, int threads, Work work) {
-    const std::int64_t panels = panel_count(packed.table.rows);
-    const std::int64_t bytes = panel_bytes(packed.table.type, packed.table.cols);
+void over_panels(const Table &table, int threads, Work work) {
+    const std::int64_t panels = panel_count(table.rows);
+    const std::int64_t bytes = panel_bytes(table.type, table.cols);
     const std::int64_t piece = bytes > (1 << 20) ? 1 : (1 << 20) / bytes;
     std::atomic<std::int64_t> next{0};
     const auto loop = [&] {
@@ -79,8 +75,9 @@ Type type_named(const std::string &name) {
     refuse("table type \"" + name + "\": there are " + offered);
 }
 
-PackedTable pack_table(Type type, std::int64_t rows, std::int64_t cols, const std::uint8_t *stored,
-                       std::int64_t bytes, const std::int64_t *order, int threads) {
+Table pack_table(Arena &arena, Type type, std::int64_t rows, std::int64_t cols,
+                 const std::uint8_t *stored, std::int64_t bytes, const std::int64_t *order,
+                 int threads) {
     if (is_mlx4(type)) refuse("tables of mlx4 are added by add_mlx4");
     check_shape(type, rows, cols);
     const std::int64_t row_bytes = stored_row_bytes(type, cols), stored_rows = bytes / row_bytes;
@@ -93,12 +90,13 @@ PackedTable pack_table(Type type, std::int64_t rows, std::int64_t cols, const st
             if (order[i] < 0 || order[i] >= stored_rows)
                 refuse("order[" + std::to_string(i) + "] = " + std::to_string(order[i]) + ", but " +
                        std::to_string(stored_rows) + " rows are stored");
-    PackedTable packed = empty_table(type, rows, cols);
-    over_panels(packed, threads, [&](std::int64_t first, std::int64_t last) {
+    std::uint8_t *data = room(arena, type, rows, cols);
+    const Table table{type, rows, cols, data};
+    over_panels(table, threads, [&](std::int64_t first, std::int64_t last) {
         pack(type, stored, rows, cols, order, first, last,
-             packed.memory.data() + first * panel_bytes(type, cols));
+             data + first * panel_bytes(type, cols));
     });
-    return packed;
+    return table;
 }
 
 void check_mlx4(Type type, std::int64_t rows, std::int64_t cols, std::int64_t group) {
@@ -109,9 +107,9 @@ void check_mlx4(Type type, std::int64_t rows, std::int64_t cols, std::int64_t gr
                " columns: a group has 32, 64 or 128 inputs, and divides the columns");
 }
 
-PackedTable pack_mlx4_table(Type type, std::int64_t rows, std::int64_t cols, std::int64_t group,
-                            const std::uint32_t *words, const std::uint16_t *scales,
-                            const std::uint16_t *biases, const std::int64_t *order, int threads) {
+Table pack_mlx4_table(Arena &arena, Type type, std::int64_t rows, std::int64_t cols,
+                      std::int64_t group, const std::uint32_t *words, const std::uint16_t *scales,
+                      const std::uint16_t *biases, const std::int64_t *order, int threads) {
     check_mlx4(type, rows, cols, group);
     // In another order: the rows are copied first.
     std::vector<std::uint32_t> moved_words;
@@ -132,21 +130,22 @@ PackedTable pack_mlx4_table(Type type, std::int64_t rows, std::int64_t cols, std
         scales = moved_scales.data();
         biases = moved_biases.data();
     }
-    PackedTable packed = empty_table(type, rows, cols);
-    over_panels(packed, threads, [&](std::int64_t first, std::int64_t last) {
+    std::uint8_t *data = room(arena, type, rows, cols);
+    const Table table{type, rows, cols, data};
+    over_panels(table, threads, [&](std::int64_t first, std::int64_t last) {
         pack_mlx4(type, words, scales, biases, group, rows, cols, first, last,
-                  packed.memory.data() + first * panel_bytes(type, cols));
+                  data + first * panel_bytes(type, cols));
     });
-    return packed;
+    return table;
 }
 
 Tables::Tables(int threads) : threads_(threads) {
     if (threads < 1 || threads > 1024) refuse("threads must be from 1 to 1024");
 }
 
-int Tables::add(PackedTable packed) {
-    nbytes_ += panel_count(packed.table.rows) * panel_bytes(packed.table.type, packed.table.cols);
-    tables_.push_back(std::move(packed));
+int Tables::add(Table table) {
+    nbytes_ += panel_count(table.rows) * panel_bytes(table.type, table.cols);
+    tables_.push_back(table);
     return static_cast<int>(tables_.size()) - 1;
 }
 
@@ -154,7 +153,7 @@ const Table &Tables::at(std::int64_t number) const {
     if (number < 0 || number >= static_cast<std::int64_t>(tables_.size()))
         refuse("table " + std::to_string(number) + ": there are " +
                std::to_string(tables_.size()));
-    return tables_[static_cast<std::size_t>(number)].table;
+    return tables_[static_cast<std::size_t>(number)];
 }
 
 }  // namespace forwardpass
