@@ -123,4 +123,17 @@ void run_linear(const LinearStep &step, const Strips &strips, Frame &frame, std:
         }
 }
 
+void fetch_first(const LinearStep &step, const Strips &strips, const Frame &frame, int thread) {
+    constexpr std::int64_t most = 8 << 10, line = 64;
+    const std::int64_t first = Pool::share(strips.first.back(), frame.pool->threads(), thread);
+    std::size_t number = 0;
+    while (first >= strips.first[number + 1]) ++number;
+    const Table &table = frame.tables.at(step.segments[number].table);
+    const std::int64_t bytes = panel_bytes(table.type, table.cols);
+    const std::int64_t panel = 2 * (first - strips.first[number]);
+    const std::uint8_t *at = table.data + panel * bytes;
+    const std::int64_t left = (panel_count(table.rows) - panel) * bytes;
+    for (std::int64_t i = 0; i < std::min(most, left); i += line) __builtin_prefetch(at + i);
+}
+
 }  // namespace forwardpass

@@ -131,7 +131,8 @@ bool Pool::take(int thread, std::int64_t total, std::int64_t most, std::int64_t 
     const std::int64_t parity = crew->seats[static_cast<std::size_t>(thread)].phase & 1;
     for (int i = 0; i < threads_; ++i) {
         const int owner = (thread + i) % threads_;
-        const std::int64_t first = total * owner / threads_, last = total * (owner + 1) / threads_;
+        const std::int64_t first = share(total, threads_, owner);
+        const std::int64_t last = share(total, threads_, owner + 1);
         auto &taken = crew->seats[static_cast<std::size_t>(owner)].taken[parity];
         if (taken.load(std::memory_order_relaxed) >= last - first) continue;
         begin = first + taken.fetch_add(most, std::memory_order_relaxed);

@@ -37,6 +37,11 @@ class Pool {
     // Returns when every thread has called it.
     void barrier(int thread);
 
+    // The first of `total` items that are a thread's own.
+    static std::int64_t share(std::int64_t total, int threads, int thread) {
+        return total * thread / threads;
+    }
+
     // Hands out the items 0 … total − 1 of what lies between two barriers, at most `most` at a time:
     // each thread goes through its own even share, then helps the others with theirs. False when
     // none is left. All threads must name the same total.

@@ -131,6 +131,18 @@ void Program::run_step(const Step &step, int thread) {
     else run_attention(std::get<AttentionStep>(step.what), frame_, thread);
 }
 
+// The memory's latency passes while threads wait for each other: what follows a step of products or
+// of attention are products, or operations on few rows and then products.
+void Program::fetch_next(std::int64_t step, std::int64_t last, int thread) {
+    if (std::get_if<RowStep>(&steps_[static_cast<std::size_t>(step)].what)) return;
+    for (std::int64_t i = step + 1; i < std::min(step + 3, last); ++i) {
+        const Step &next = steps_[static_cast<std::size_t>(i)];
+        if (const LinearStep *linear = std::get_if<LinearStep>(&next.what))
+            return fetch_first(*linear, next.strips, frame_, thread);
+        if (std::get_if<AttentionStep>(&next.what)) return;
+    }
+}
+
 void Program::work(Turn &turn, int thread) {
     using Clock = std::chrono::steady_clock;
     const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
@@ -145,6 +157,7 @@ void Program::work(Turn &turn, int thread) {
             while (i < known && !turn.failed.compare_exchange_weak(known, i)) {
             }
         }
+        fetch_next(i, turn.last, thread);
         const Clock::time_point done = stamps ? Clock::now() : Clock::time_point{};
         pool_.barrier(thread);
         if (stamps) {

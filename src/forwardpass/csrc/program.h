@@ -189,6 +189,8 @@ struct Frame {
 void run_rows(const RowStep &step, Frame &frame, std::int64_t rows, int thread);
 void run_linear(const LinearStep &step, const Strips &strips, Frame &frame, std::int64_t rows,
                 int thread);
+// Asks for the first bytes that a thread will read of a step to come; changes nothing.
+void fetch_first(const LinearStep &step, const Strips &strips, const Frame &frame, int thread);
 void run_attention(const AttentionStep &step, Frame &frame, int thread);
 // Floats that attention needs for the splits that threads share; 0: none are.
 std::int64_t attention_partials(const AttentionStep &step, const Pass &pass, int threads);
@@ -231,6 +233,7 @@ class Program {
     struct Turn;  // one run, as its threads see it
     void work(Turn &turn, int thread);
     void run_step(const Step &step, int thread);
+    void fetch_next(std::int64_t step, std::int64_t last, int thread);
     std::int64_t rows_of(const Step &step) const;
     void make_scratch(std::int64_t splits, std::int64_t partials);
     SlotMemory &checked(View view, std::int64_t width, bool wanted, const char *what);
