@@ -55,7 +55,7 @@ class Results:
         self.found["results"].append(entry)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         started = self.path.with_name(f".{self.path.name}")
-        started.write_text(json.dumps(self.found, indent=1) + "\n", "utf-8")
+        started.write_text(_in_lines(self.found), "utf-8")
         started.replace(self.path)
 
 
@@ -110,3 +110,10 @@ def engine_entry(reply: Mapping[str, object], environment: Mapping[str, object])
     """What the results say of an engine: its own words, and how its environment was made."""
     said = {name: reply[name] for name in ("version", "build")}
     return said | dict(environment)
+
+
+def _in_lines(found: dict[str, Any]) -> str:
+    """JSON with a line for each key and each result."""
+    head = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in found.items() if k != "results"]
+    results = ",\n".join(json.dumps(result) for result in found["results"])
+    return "{\n" + ",\n".join([*head, f'"results": [\n{results}\n]']) + "\n}\n"

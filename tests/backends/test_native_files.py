@@ -96,7 +96,11 @@ def stored(kind: str, shape: tuple[int, int], random: np.random.Generator) -> by
     spread = 1.5 * shape[1] ** -0.5
     values = (random.standard_normal(shape) * spread).astype(np.float32)
     if kind in FLOATS:
-        of = {"f32": values, "f16": values.astype(np.float16), "bf16": bf16_of(values)}
+        of: dict[str, NDArray[np.generic]] = {
+            "f32": values,
+            "f16": values.astype(np.float16),
+            "bf16": bf16_of(values),
+        }
         return of[kind].tobytes()
     dtype = DTYPES[kind]
     made = random.integers(0, 256, (shape[0] * shape[1] // dtype.block, dtype.bytes), np.uint8)
@@ -132,8 +136,9 @@ def gguf(path: Path, kind: str) -> Description:
 
 def logits(model: Native | Reference) -> F32:
     tokens = random_tokens(77)
-    found: F32 = model.run(model.new_cache(), tokens, wanted=range(len(tokens)))
-    return found
+    if isinstance(model, Native):
+        return model.run(model.new_cache(), tokens, wanted=range(len(tokens)))
+    return model.run(model.new_cache(), tokens, wanted=range(len(tokens)))
 
 
 def far(found: Description, native: Native) -> float:
@@ -199,7 +204,7 @@ def mlx(bits: int, group: int, scales: str) -> Pack:
         low, high = grouped.min(axis=2), grouped.max(axis=2)
         (scale, d), (bias, m) = floats((high - low) / top), floats(low)
         q = np.clip(np.rint((grouped - m[:, :, None]) / d[:, :, None]), 0, top).astype(np.uint32)
-        fields = q.reshape(rows, -1, 32 // bits) << np.arange(0, 32, bits, np.uint32)
+        fields = q.reshape(rows, -1, 32 // bits) << np.arange(0, 32, bits).astype(np.uint32)
         words = np.bitwise_or.reduce(fields, axis=2).astype(np.uint32)
         return {
             f"{stem}.weight": ("U32", words),

@@ -1,7 +1,4 @@
-"""The C++ part: whether it is here, why not, and what this processor lets it use.
-
-So far it holds the report on the processor. Runs compute on the reference backend.
-"""
+"""The C++ part: whether it is here, why not, and what this processor lets it use."""
 
 from __future__ import annotations
 

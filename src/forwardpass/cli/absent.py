@@ -102,7 +102,7 @@ ABSENT: tuple[Absent, ...] = (
     _absent(
         "choices of how weights are mapped",
         "--mlock --no-mmap --mmap --direct-io -dio --load-format",
-        "files are mapped and decoded to float32 once",
+        "tables are packed into memory once, as blocks of the type that the file has",
     ),
     _absent(
         "other settings of rope than the model's own",
@@ -113,7 +113,7 @@ ABSENT: tuple[Absent, ...] = (
     _absent(
         "quantizing",
         "--quantization --quantize -q --q-bits --q-group-size --dtype",
-        "load a file that is quantized already; weights are computed with in float32",
+        "load a file that is quantized already; its blocks are computed with as they are",
     ),
     _absent(
         "code that comes with a model",
