@@ -14,11 +14,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
 from forwardpass.backends import ceilings
 from forwardpass.backends.backend import Backend, Cache
 from forwardpass.backends.recorder import Recorder
 from forwardpass.backends.threads import threads_in_force, usable_cores
 from forwardpass.graph.graph import Graph, Node, Role, Weight
+from forwardpass.graph.references import Ids
 from forwardpass.work.count import PassWork, Work, count_pass, node_flop
 from forwardpass.work.machine import Ceilings, Machine, cpu_name
 from forwardpass.work.passes import PassShape
@@ -189,6 +193,7 @@ class Profiler:
             seconds += time.perf_counter() - start
             cache.truncate(cached)
             self.advance()
+        clock.settle()
         by_role = {role: spent / passes for role, spent in clock.spent.items()}
         return Trial(seconds / passes, by_role, clock.waiting / passes)
 
@@ -238,9 +243,32 @@ def small_steps(graph: Graph) -> tuple[int, int]:
 
 @dataclass
 class _RoleClock(Recorder):
-    """A recorder that only adds up seconds, so that recording takes next to none of them."""
+    """A recorder that only adds up seconds, so that recording takes next to none of them.
+
+    Fused steps are added as arrays and divided among roles once, by `settle`: the passes of a
+    trial are all of one shape.
+    """
 
     spent: dict[Role, float] = field(default_factory=lambda: dict.fromkeys(Role, 0.0))
+    _fold: Callable[[], None] | None = None
+    _seconds: npt.NDArray[np.float64] | None = None
+
+    def steps(
+        self,
+        fold: Callable[[Recorder, npt.NDArray[np.float64], Ids, int], None],
+        seconds: npt.NDArray[np.float64],
+        positions: Ids,
+        wanted: int,
+    ) -> None:
+        total = seconds if self._seconds is None else self._seconds + seconds
+        self._seconds = total
+        self._fold = lambda: fold(self, total, positions, wanted)
+
+    def settle(self) -> None:
+        """Divides what the steps took, once."""
+        if self._fold is not None:
+            self._fold()
+            self._fold, self._seconds = None, None
 
     def add(
         self,

@@ -12,9 +12,11 @@ from backends.tiny import CONFIGS, VOCABULARY, RandomWeights, random_tokens, tin
 from forwardpass.backends.levels import missing_reason
 from forwardpass.backends.recorder import Recorder
 from forwardpass.backends.reference import Reference
+from forwardpass.backends.shares import StepTimes
 from forwardpass.errors import ComputeError, ContextError, RequestError
 from forwardpass.graph.graph import Graph
 from forwardpass.graph.references import F32
+from forwardpass.profiling import _RoleClock
 
 if missing_reason() is not None:
     pytest.skip(f"native backend: {missing_reason()}", allow_module_level=True)
@@ -222,3 +224,18 @@ def test_the_cache_s_type_is_one_of_three() -> None:
         Native(graph, RandomWeights(graph), 1, "f64")
     with pytest.raises(RequestError, match="this process may use 1 to"):
         Native(graph, RandomWeights(graph), 10_000)
+
+
+def test_a_profile_divides_the_sum_of_passes_as_the_passes_one_by_one() -> None:
+    backend = native("llama")
+    times = StepTimes(backend.graph, backend.plan)
+    draw = np.random.default_rng(3)
+    at_once, one_by_one = _RoleClock(), Recorder()
+    for _ in range(3):
+        seconds = draw.random((2, len(backend.plan.steps)))
+        for recorder in (at_once, one_by_one):
+            times.record(recorder, seconds, np.array([4]), 1)
+    assert not any(at_once.spent.values())
+    at_once.settle()
+    assert at_once.spent == pytest.approx(one_by_one.seconds())
+    assert at_once.waiting == pytest.approx(one_by_one.waiting)

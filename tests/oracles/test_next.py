@@ -22,20 +22,28 @@ TEMPERATURES = ("0.5", "1.0", "1.5")
 DRAWS = 2_000
 
 
-def table(capsys: pytest.CaptureFixture[str], path: Path) -> dict[str, Any]:
+def table(capsys: pytest.CaptureFixture[str], path: Path, backend: str) -> dict[str, Any]:
     capsys.readouterr()
-    assert main(["next", str(path), PROMPT, "--top", "40", "--draws", str(DRAWS), "--json"]) == 0
+    asked = ["next", str(path), PROMPT, "--top", "40", "--draws", str(DRAWS), "--json"]
+    assert main([*asked, "--backend", backend]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
 
+@pytest.mark.parametrize(("backend", "tolerance"), [("reference", 1e-4), ("native", 5e-3)])
 @pytest.mark.parametrize("alias", ["smollm2-135m", "gemma3-270m"])
 def test_the_table_is_the_softmax_of_an_independent_evaluation(
-    model_path: ModelPath, capsys: pytest.CaptureFixture[str], alias: str
+    model_path: ModelPath,
+    capsys: pytest.CaptureFixture[str],
+    alias: str,
+    backend: str,
+    tolerance: float,
 ) -> None:
-    """Draws: each count within 6 standard deviations, a false alarm in 10⁶ seeds; this one is 0."""
+    """The native backend keeps keys and values in f16, which moved a probability by 0.002.
+
+    Draws: each count within 6 standard deviations, a false alarm in 10⁶ seeds; this one is 0."""
     path = model_path(alias)
-    found = table(capsys, path)
+    found = table(capsys, path, backend)
     with fp.load(path) as model:
         ids = model.prepare(PROMPT).ids
     assert found["prompt_tokens"] == len(ids)
@@ -46,7 +54,7 @@ def test_the_table_is_the_softmax_of_an_independent_evaluation(
         powers = np.exp((theirs - theirs.max()) / float(name))
         expected = powers / powers.sum()
         for row in rows:
-            assert abs(row["probability"][name] - expected[row["id"]]) <= 1e-4
+            assert abs(row["probability"][name] - expected[row["id"]]) <= tolerance
     best = np.argsort(-theirs)[0]
     assert rows[0]["id"] == best
     for first, second in combinations(rows, 2):

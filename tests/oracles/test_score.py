@@ -17,10 +17,16 @@ from oracles.independent import IndependentModel
 TEXT = "Basil, thyme and oregano go well with tomatoes.\nZürich liegt am See. 12,345 😀"
 
 
+@pytest.mark.parametrize(("backend", "tolerance"), [("reference", 1e-3), ("native", 2e-2)])
 @pytest.mark.parametrize("alias", ["smollm2-135m", "gemma3-270m"])
 def test_log_probabilities_are_those_of_an_independent_evaluation(
-    model_path: Callable[[str], Path], capsys: pytest.CaptureFixture[str], alias: str
+    model_path: Callable[[str], Path],
+    capsys: pytest.CaptureFixture[str],
+    alias: str,
+    backend: str,
+    tolerance: float,
 ) -> None:
+    """The native backend keeps keys and values in f16, which moved a log probability by 0.006."""
     path = model_path(alias)
     with fp.load(path) as model:
         ids = model.tokenizer.encode_prompt(TEXT)
@@ -33,17 +39,17 @@ def test_log_probabilities_are_those_of_an_independent_evaluation(
         return found
 
     capsys.readouterr()
-    assert main(["score", str(path), TEXT, "--json"]) == 0
+    assert main(["score", str(path), TEXT, "--json", "--backend", backend]) == 0
     found = json.loads(capsys.readouterr().out)
     known = [row["logprob"] for row in found["tokens"] if row["logprob"] is not None]
     theirs = expected(ids)
-    assert known == pytest.approx(theirs, abs=1e-3)
-    assert found["sum"] == pytest.approx(math.fsum(theirs), abs=1e-2)
-    assert found["perplexity"] == pytest.approx(math.exp(-np.mean(theirs)), rel=1e-3)
+    assert known == pytest.approx(theirs, abs=tolerance)
+    assert found["sum"] == pytest.approx(math.fsum(theirs), abs=10 * tolerance)
+    assert found["perplexity"] == pytest.approx(math.exp(-np.mean(theirs)), rel=tolerance)
 
     length = 12
     asked = ["score", str(path), TEXT, "--context", str(length), "--stride", "5", "--json"]
-    assert main(asked) == 0
+    assert main([*asked, "--backend", backend]) == 0
     found = json.loads(capsys.readouterr().out)
     begins = [] if found["bos"] is None else [found["bos"]]
     own = ids[len(begins) :]
@@ -56,4 +62,4 @@ def test_log_probabilities_are_those_of_an_independent_evaluation(
         if start + window >= len(own):
             break
     known = [row["logprob"] for row in found["tokens"] if row["logprob"] is not None]
-    assert known == pytest.approx(windows, abs=1e-3)
+    assert known == pytest.approx(windows, abs=tolerance)

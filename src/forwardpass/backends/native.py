@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
@@ -250,12 +251,12 @@ class Native:
         logits: F32,
     ) -> list[F32]:
         """The logits of each part's wanted rows, in the order in which they were asked for."""
+        if len(parts) == 1 and asked[0] == rows.wanted.tolist():
+            return [logits]
         found, start = [], 0
         for (_, tokens, _), wanted in zip(parts, asked, strict=True):
             numbers = start + np.array(wanted, np.int64)
-            places = np.searchsorted(rows.wanted, numbers)
-            whole = len(parts) == 1 and np.array_equal(places, np.arange(len(logits)))
-            found.append(logits if whole else logits[places])
+            found.append(logits[np.searchsorted(rows.wanted, numbers)])
             start += len(tokens)
         return found
 
@@ -264,12 +265,11 @@ class Native:
         logits: F32 = np.empty((len(rows.wanted), self._vocabulary), np.float32)
         seconds = None if recorder is None else self._times.empty()
         for start in range(0, len(rows.tokens), ROWS):
-            low, high = np.searchsorted(rows.wanted, (start, start + ROWS))
-            chunk = _Chunk(self, rows, start, rows.wanted[low:high] - start, check, seconds)
-            chunk.run()
+            low, high = (bisect_left(rows.wanted, edge) for edge in (start, start + ROWS))
+            _Chunk(self, rows, start, rows.wanted[low:high] - start, check, seconds).run()
             if high > low:
                 slot = self._compiled.slots.of[self.plan.logits]
-                logits[low:high] = self._program.slot(slot, int(high - low))
+                logits[low:high] = self._program.slot(slot, high - low)
         if recorder is not None and seconds is not None:
             self._times.record(recorder, seconds, rows.positions, len(rows.wanted))
         return logits

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from forwardpass.graph.axes import unify
 from forwardpass.graph.graph import Node, Role
@@ -51,6 +52,19 @@ class Recorder:
         sizes |= {"elements": elements, "pairs": pairs}
         flop, other = node.op.flops(**sizes), node.op.other(**sizes)
         self.nodes.append(Executed(node, flop, other, seconds))
+
+    def steps(
+        self,
+        fold: Callable[[Recorder, npt.NDArray[np.float64], Ids, int], None],
+        seconds: npt.NDArray[np.float64],
+        positions: Ids,
+        wanted: int,
+    ) -> None:
+        """Notes a pass of fused steps, their seconds of work and of waiting in two rows.
+
+        `fold` adds its nodes; a recorder that must take no time keeps the array and folds later.
+        """
+        fold(self, seconds, positions, wanted)
 
     def flop(self) -> Mapping[Role, int]:
         """FLOP by role; softmax counts as `other`, like everywhere."""

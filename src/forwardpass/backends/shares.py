@@ -36,6 +36,12 @@ class StepTimes:
     def record(
         self, recorder: Recorder, seconds: npt.NDArray[np.float64], positions: Ids, wanted: int
     ) -> None:
+        """Hands the steps of a pass to a recorder, which says when they are folded to nodes."""
+        recorder.steps(self.fold, seconds, positions, wanted)
+
+    def fold(
+        self, recorder: Recorder, seconds: npt.NDArray[np.float64], positions: Ids, wanted: int
+    ) -> None:
         """Notes every node of a pass with its part of its step's seconds, in the graph's order."""
         key = (len(positions), wanted)
         if key not in self._shares:
