@@ -5,6 +5,7 @@ The angles are those of the reference: computed in float64 and rounded once.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -31,6 +32,7 @@ class RopeTables:
 
     def __post_init__(self) -> None:
         self._angles = []
+        self._process = os.getpid()
         for turning in self.turnings:
             angles = np.array(inverse_frequencies(turning.rope, turning.dims))
             if turning.factors is not None:
@@ -38,15 +40,21 @@ class RopeTables:
             self._angles.append(angles)
 
     def grow(self, positions: int) -> bool:
-        """Makes the tables hold `positions` positions; whether they had to be made anew."""
-        if positions <= self.positions or not self.turnings:
+        """Makes the tables hold `positions` positions; whether they had to be made anew.
+
+        A forked child makes them anew: the fork may have come before the program had them.
+        """
+        process = os.getpid()
+        enough = positions <= self.positions
+        if (enough and process == self._process) or not self.turnings:
             return False
-        self.positions = max(positions, 2 * self.positions, _FIRST_POSITIONS)
-        every = np.arange(self.positions, dtype=np.int64)[:, None]
-        self.tables = []
+        most = self.positions if enough else max(positions, 2 * self.positions, _FIRST_POSITIONS)
+        every = np.arange(most, dtype=np.int64)[:, None]
+        tables = []
         for turning, angles in zip(self.turnings, self._angles, strict=True):
             length = turning.rope.attention_factor
             turned = every * angles
             cos = (np.cos(turned) * length).astype(np.float32)
-            self.tables.append((cos, (np.sin(turned) * length).astype(np.float32)))
+            tables.append((cos, (np.sin(turned) * length).astype(np.float32)))
+        self.tables, self.positions, self._process = tables, most, process
         return True

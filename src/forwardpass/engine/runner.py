@@ -10,6 +10,7 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 
 from forwardpass.backends.backend import Backend, Cache
+from forwardpass.engine.turns import Turns
 from forwardpass.errors import ContextError
 from forwardpass.graph.references import F32
 from forwardpass.work.passes import SequenceShape
@@ -40,10 +41,14 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Runner:
-    """Runs passes on a backend; no sequence grows beyond `context` tokens."""
+    """Runs passes on a backend; no sequence grows beyond `context` tokens.
+
+    Several threads may ask for passes: these run one after another.
+    """
 
     backend: Backend
     context: int
+    _turns: Turns = field(default_factory=Turns, init=False, repr=False, compare=False)
 
     def prefill(self, tokens: Tokens[int]) -> Sequence:
         """A new sequence, its prompt read in one pass.
@@ -88,6 +93,7 @@ class Runner:
     ) -> tuple[F32, Pass]:
         rows = 1 if wanted is None else len(wanted)
         shape = SequenceShape(len(tokens), cache.length, rows)
-        start = time.perf_counter()
-        scores = self.backend.run(cache, tokens, wanted=wanted, generated=not prompt)
-        return scores, Pass(shape, time.perf_counter() - start, prompt)
+        with self._turns:
+            start = time.perf_counter()
+            scores = self.backend.run(cache, tokens, wanted=wanted, generated=not prompt)
+            return scores, Pass(shape, time.perf_counter() - start, prompt)
