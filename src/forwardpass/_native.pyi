@@ -115,6 +115,15 @@ class Tables:
     ) -> int:
         """Packs a table from its stored rows, of which `order` names one for each row."""
 
+    def room(self, type: str, rows: int, cols: int) -> int:
+        """Room for a table that is filled in parts; zeros at first. Its number."""
+
+    def fill(self, table: int, first: int, count: int, stored: NDArray[np.uint8]) -> None:
+        """Packs `count` rows of a table from row `first` on, a multiple of 16.
+
+        `count` is one too, but for the last rows of the table.
+        """
+
     def add_mlx4(
         self,
         type: str,

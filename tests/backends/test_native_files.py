@@ -19,11 +19,13 @@ from forwardpass.backends.reference import Reference
 from forwardpass.describe import Description, describe_config, describe_file
 from forwardpass.dtypes import DTYPES
 from forwardpass.formats import blocks, open_tensors
+from forwardpass.formats.source import MappedFile
 from forwardpass.graph.references import F32
 
 if missing_reason() is not None:
     pytest.skip(f"native backend: {missing_reason()}", allow_module_level=True)
 
+from forwardpass import _native
 from forwardpass.backends.native import Native
 from forwardpass.backends.tables import bf16_of
 
@@ -288,3 +290,36 @@ def test_tables_in_parts_of_other_kinds_are_bf16_and_are_named(
     assert far(found, model) <= 2e-2
     assert list(model.converted.values()) == [len(GGUF_SHAPES) - 2]
     assert kind in "".join(model.notes).lower()
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_a_table_packed_in_pieces_is_the_one_packed_at_once(kind: str) -> None:
+    shape = (75, WIDTH)
+    table = np.frombuffer(stored(kind, shape, np.random.default_rng(3)), np.uint8).reshape(75, -1)
+    tables = _native.Tables(2)
+    whole, parts = tables.add(kind, *shape, table.reshape(-1)), tables.room(kind, *shape)
+    for first, last in ((32, 64), (64, 75), (0, 32)):
+        tables.fill(parts, first, last - first, table[first:last].reshape(-1))
+    for row in range(len(table)):
+        np.testing.assert_array_equal(tables.decode_row(parts, row), tables.decode_row(whole, row))
+    for first, last in ((8, 24), (0, 8), (64, 80), (-16, 0), (80, 96), (16, 16)):
+        with pytest.raises(ValueError, match=r"rows from row .* whole panels of 16 rows"):
+            tables.fill(parts, first, last - first, table[: last - first].reshape(-1))
+    with pytest.raises(ValueError, match=r"11 x 256 .* bytes are offered"):
+        tables.fill(parts, 64, 11, table[64:74].reshape(-1))
+
+
+def test_a_large_table_is_packed_in_pieces_and_its_pages_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = gguf(tmp_path, "q4_k")
+    expected = logits(native(found))
+    given_up: list[tuple[int, int]] = []
+
+    def forget(source: MappedFile, offset: int, length: int) -> None:
+        given_up.append((offset, length))
+
+    monkeypatch.setattr(MappedFile, "forget", forget)
+    monkeypatch.setattr("forwardpass.backends.tables._PIECE", 4096)
+    np.testing.assert_array_equal(logits(native(found)), expected)
+    assert len(given_up) > 2 * len(set(given_up))

@@ -2,8 +2,8 @@
 
 A table keeps the type that its file stores it in; what has no kernel is rounded to bf16, and that
 is reported. Rows that a file stores in another order are taken in the graph's while packing, so
-nothing is decoded. The pages of the file are given up after each tensor: at no time is much more
-in memory than the packed tables and one tensor.
+nothing is decoded. The pages of the file are given up after each tensor, of a large one on the way:
+at no time is much more in memory than the packed tables and, of what is converted, one tensor.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ TABLES = frozenset({"embed", "add_positions", "linear", "linear_bias"})
 FLOATS = {"f32": np.uint32, "f16": np.uint16, "bf16": np.uint16}
 _MLX_SCALES = ("f16", "bf16")
 _CHUNK = 1 << 22  # elements converted at a time
+_PIECE = 1 << 24  # bytes of a file that are packed before their pages are given up
+_PANEL = 16  # rows that a packed table interleaves
 
 
 def table_weights(graph: Graph) -> list[Weight]:
@@ -184,6 +186,8 @@ class PackedWeights:
 
         def pack(rows: Rows) -> int:
             cols, count = self._cols(rows.weight), rows.stop - rows.start
+            if tensor is not None and order is None and count * stored.shape[1] > _PIECE:
+                return self._in_pieces(kind, cols, stored[rows.start : rows.stop], tensor)
             some = None if order is None else order[rows.start : rows.stop]
             read = stored[rows.start : rows.stop] if some is None else stored
             number = self.tables.add(kind, count, cols, read.reshape(-1), some)
@@ -192,6 +196,19 @@ class PackedWeights:
             return number
 
         return pack
+
+    def _in_pieces(
+        self, kind: str, cols: int, stored: npt.NDArray[np.uint8], tensor: StoredTensor
+    ) -> int:
+        """Packs a large table, giving up the pages of its file on the way."""
+        count, width = stored.shape
+        number = self.tables.room(kind, count, cols)
+        step = max(_PANEL, _PIECE // width // _PANEL * _PANEL)
+        for first in range(0, count, step):
+            piece = stored[first : first + step]
+            self.tables.fill(number, first, len(piece), piece.reshape(-1))
+            _forget(tensor)
+        return number
 
     def _mlx4(
         self, kind: str, stored: PackedTensor, order: npt.NDArray[np.int64] | None
@@ -237,8 +254,8 @@ def _as_bf16(source: Weights, name: str) -> npt.NDArray[np.uint8]:
     for start in range(0, rows, step):
         stop = min(start + step, rows)
         out[start:stop] = bf16_of(placed.stored.rows(start, stop))
-    if isinstance(placed.stored, StoredTensor):
-        _forget(placed.stored)
+        if isinstance(placed.stored, StoredTensor):
+            _forget(placed.stored)
     return _bytes_of(out)
 
 

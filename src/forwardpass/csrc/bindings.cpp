@@ -74,6 +74,19 @@ int add(Tables &tables, const std::string &type, std::int64_t rows, std::int64_t
     return tables.add(packed);
 }
 
+int room(Tables &tables, const std::string &type, std::int64_t rows, std::int64_t cols) {
+    return tables.add(
+        forwardpass::table_room(tables.arena(), forwardpass::type_named(type), rows, cols));
+}
+
+void fill(Tables &tables, std::int64_t number, std::int64_t first, std::int64_t count,
+          nb::handle stored) {
+    const auto bytes = array<std::uint8_t>(stored, "stored", 1);
+    const forwardpass::Table table = tables.at(number);
+    const nb::gil_scoped_release released;
+    forwardpass::fill_table(table, first, count, bytes.data, bytes.size, nullptr, tables.threads());
+}
+
 int add_mlx4(Tables &tables, const std::string &name, std::int64_t rows, std::int64_t cols,
              std::int64_t group, nb::handle words, nb::handle scales, nb::handle biases,
              nb::handle order) {
@@ -120,6 +133,10 @@ void bind_tables(nb::module_ &module) {
     tables.def(nb::init<int>(), nb::arg("threads"))
         .def("add", &add, nb::arg("type"), nb::arg("rows"), nb::arg("cols"), nb::arg("stored"),
              nb::arg("order").none() = nb::none(), "Packs a table; its number.")
+        .def("room", &room, nb::arg("type"), nb::arg("rows"), nb::arg("cols"),
+             "Room for a table, zeros at first; its number.")
+        .def("fill", &fill, nb::arg("table"), nb::arg("first"), nb::arg("count"),
+             nb::arg("stored"), "Packs rows from first on, whole panels or the last.")
         .def("add_mlx4", &add_mlx4, nb::arg("type"), nb::arg("rows"), nb::arg("cols"),
              nb::arg("group"), nb::arg("words"), nb::arg("scales"), nb::arg("biases"),
              nb::arg("order").none() = nb::none(), "Packs one of MLX's tables; its number.")

@@ -21,6 +21,13 @@ Table pack_table(Arena &arena, Type type, std::int64_t rows, std::int64_t cols,
                  const std::uint8_t *stored, std::int64_t bytes, const std::int64_t *order,
                  int threads);
 
+// The same in parts: room for a table, zeros at first, and `count` of its rows from row `first` on,
+// which begins a panel; they end one, or the table. `stored` and `order` are those of the part.
+Table table_room(Arena &arena, Type type, std::int64_t rows, std::int64_t cols);
+void fill_table(const Table &table, std::int64_t first, std::int64_t count,
+                const std::uint8_t *stored, std::int64_t bytes, const std::int64_t *order,
+                int threads);
+
 // MLX's affine tables. The arrays have rows × cols / 8 words and rows × cols / group scales and
 // biases, which the caller has checked by `check_mlx4`. `order` as above.
 void check_mlx4(Type type, std::int64_t rows, std::int64_t cols, std::int64_t group);
