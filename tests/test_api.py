@@ -282,10 +282,10 @@ def test_an_answer_counts_its_tokens_and_its_work(model: fp.Model) -> None:
     answer = model.generate("hello", temperature=1.0, seed=3, max_tokens=17)
     tokens, passes = len(answer.prompt), len(answer.steps)
     assert answer.usage == fp.Usage(tokens, passes)
-    weights = model.description.weights
+    weights, width = model.description.weights, model.runner.backend.kv_width
     assert weights is not None
     shapes = [PassShape.prompt(tokens), *(PassShape.decode(tokens + k) for k in range(1, passes))]
-    works = [count_pass(model.description.graph, s, weights.stored_bytes, 4) for s in shapes]
+    works = [count_pass(model.description.graph, s, weights.stored_bytes, width) for s in shapes]
     assert answer.work.passes == passes
     assert answer.work.flop == sum(work.flop for work in works)
     assert answer.work.weight_bytes == sum(work.weight_bytes for work in works)

@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 
 import forwardpass as fp
+from forwardpass.backends.levels import missing_reason
+from forwardpass.computing import Computing
 from forwardpass.errors import RequestError, TokenizerError
 from forwardpass.formats import TensorFile
-from forwardpass.loading import load_text
+from forwardpass.loading import load_text, open_to_run, ready
 from tiny_model import CONFIG, ROWS, TOKENS, random_folder, random_gguf
+
+needs_native = pytest.mark.skipif(missing_reason() is not None, reason=str(missing_reason()))
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +73,61 @@ def test_a_model_is_not_loaded_otherwise_than_asked(
 ) -> None:
     with pytest.raises(fp.RequestError, match=says):
         fp.load(folder, **options)
+
+
+CACHED = 2 * 2 * 2 * 16  # elements a token: keys and values of two layers, two heads of 16
+
+
+@pytest.mark.parametrize(
+    ("backend", "context", "what", "cached"),
+    [
+        pytest.param(
+            "native", None, "its weights and the cache of 64 tokens", 64 * 2, marks=needs_native
+        ),
+        pytest.param(
+            "native",
+            65,
+            "its weights and the cache of 65 tokens (--context)",
+            2 * 64 * 2,
+            marks=needs_native,
+        ),
+        ("reference", None, "weights in float32", 0),
+        ("reference", 65, "weights in float32 and the cache of 65 tokens (--context)", 65 * 4),
+    ],
+)
+def test_memory_has_to_hold_the_weights_and_the_cache_that_was_asked_for(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    backend: str,
+    context: int | None,
+    what: str,
+    cached: int,
+) -> None:
+    """The native cache grows by 64 tokens at a time, of 2 bytes an element."""
+    asked: list[tuple[int, str]] = []
+    monkeypatch.setattr(
+        "forwardpass.computing.require_memory", lambda *wanted: asked.append(wanted)
+    )
+    with fp.load(folder, backend=backend, context=context) as model:
+        parameters = model.description.graph.parameters
+    tables = [weight.elements for weight in parameters if len(weight.shape) == 2]
+    kept = tables if backend == "native" else [weight.elements for weight in parameters]
+    ((wanted, words),) = asked
+    assert wanted == 4 * sum(kept) + cached * CACHED
+    assert words.endswith(what)
+
+
+@needs_native
+def test_whoever_loads_is_told_how_far_the_packing_is(folder: Path) -> None:
+    told: list[tuple[int, int]] = []
+    computing = Computing("native")
+    opened = open_to_run(folder, computing)
+    with ready(opened, computing, packing=lambda done, total: told.append((done, total))):
+        assert len(told) > 2
+        totals = {total for _, total in told}
+        assert len(totals) == 1
+        assert [done for done, _ in told] == sorted({done for done, _ in told})
+        assert told[-1][0] == told[-1][1]
 
 
 def test_a_shape_without_weights_is_not_run() -> None:

@@ -43,7 +43,7 @@ CONFIG: Mapping[str, object] = {
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
-    "head_dim": 12,
+    "head_dim": 16,
     "max_position_embeddings": 512,
     "rms_norm_eps": 1e-5,
 }

@@ -6,6 +6,8 @@ reference, and a note says why.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ from forwardpass.describe import Description
 from forwardpass.errors import RequestError, did_you_mean
 from forwardpass.memory import require_memory
 from forwardpass.units import exact
+from forwardpass.work.count import kv_bytes_per_token
 
 # NumPy must not be loaded before `set_threads`, so what computes is imported where it is used.
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ NATIVE, REFERENCE = "native", "reference"
 BACKENDS = (NATIVE, REFERENCE)
 KV_TYPES = ("f16", "bf16", "f32")
 _MOST_HEAD_DIM, _HEAD_DIM_STEP = 512, 8  # of the attention kernel
+_CACHE_BLOCK = 64  # positions of which the native backend makes room at a time
 
 
 @dataclass(frozen=True)
@@ -60,18 +64,35 @@ class Computing:
         elif self.threads is not None:
             native_threads(self.threads)
 
-    def backend_for(self, description: Description, label: str) -> tuple[Backend, tuple[str, ...]]:
+    def backend_for(
+        self,
+        description: Description,
+        label: str,
+        *,
+        context: int | None = None,
+        packing: Callable[[int, int], None] | None = None,
+    ) -> tuple[Backend, tuple[str, ...]]:
         """The backend with the description's weights, and what there is to say about it.
 
+        `context`: the tokens that were asked for by number, whose cache has to fit beside the
+        weights. `packing` is called with the bytes of tables that are packed, and of all.
+
         Raises RequestError where the native backend was asked for and has no kernel for the model;
-        WeightsError where memory does not hold the weights.
+        WeightsError where memory does not hold weights and cache.
         """
         weights = description.weights
         assert weights is not None  # a model that is to be run has them
-        return self.backend_of(description.graph, weights, label)
+        return self.backend_of(description.graph, weights, label, context=context, packing=packing)
 
     def backend_of(
-        self, graph: Graph, weights: WeightSource, label: str, *, decode: bool = True
+        self,
+        graph: Graph,
+        weights: WeightSource,
+        label: str,
+        *,
+        decode: bool = True,
+        context: int | None = None,
+        packing: Callable[[int, int], None] | None = None,
     ) -> tuple[Backend, tuple[str, ...]]:
         """The same for a graph and any weights. `decode`: the reference decodes them at once."""
         reason = missing_reason()
@@ -79,7 +100,7 @@ class Computing:
         if self.backend != REFERENCE and reason is None:
             lacking = without_kernel(graph)
             if lacking is None:
-                return self._native(graph, weights, label)
+                return self._native(graph, weights, label, context, packing)
             if self.backend == NATIVE:
                 raise RequestError(
                     f"{label}: the native backend has no kernel for {lacking}",
@@ -92,17 +113,32 @@ class Computing:
         backend = Reference(graph, weights)
         if decode:
             elements = sum(weight.elements for weight in graph.parameters)
-            require_memory(4 * elements, f"{label}: {exact(elements)} weights in float32")
+            what = f"{label}: {exact(elements)} weights in float32"
+            if context is not None:
+                what += f" and the cache of {exact(context)} tokens (--context)"
+            cached = cache_bytes(graph, context or 0, 4)
+            require_memory(4 * elements + cached, what)
             backend.load()
         return backend, () if note is None else (note,)
 
     def _native(
-        self, graph: Graph, weights: WeightSource, label: str
+        self,
+        graph: Graph,
+        weights: WeightSource,
+        label: str,
+        context: int | None,
+        packing: Callable[[int, int], None] | None,
     ) -> tuple[Backend, tuple[str, ...]]:
-        from forwardpass.backends.native import Native, memory_needed
+        from forwardpass.backends.native import KV_WIDTHS, Native, memory_needed
 
-        require_memory(memory_needed(graph, weights), f"{label}: its weights")
-        backend = Native(graph, weights, self.threads or 0, self.kv_type or KV_TYPES[0])
+        kv_type = self.kv_type or KV_TYPES[0]
+        tokens = _CACHE_BLOCK if context is None else context
+        blocks = math.ceil(tokens / _CACHE_BLOCK)
+        cached = cache_bytes(graph, blocks * _CACHE_BLOCK, KV_WIDTHS[kv_type])
+        asked = "" if context is None else " (--context)"
+        what = f"{label}: its weights and the cache of {exact(tokens)} tokens{asked}"
+        require_memory(memory_needed(graph, weights) + cached, what)
+        backend = Native(graph, weights, self.threads or 0, kv_type, progress=packing)
         return backend, backend.notes
 
     def _check_reference(self) -> None:
@@ -112,6 +148,11 @@ class Computing:
             )
         if self.threads is not None:
             set_threads(self.threads)
+
+
+def cache_bytes(graph: Graph, tokens: int, width: int) -> int:
+    """Bytes of a cache with room for `tokens` tokens; both backends keep what windows passed."""
+    return tokens * kv_bytes_per_token(graph, width)
 
 
 def without_kernel(graph: Graph) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 GENERATION_CONFIG = "generation_config.json"
 FilePath = str | os.PathLike[str]
+Packing = Callable[[int, int], None]
 
 
 def load(
@@ -79,13 +80,15 @@ def ready(
     context: int | None = None,
     template: FilePath | None = None,
     pre: str | None = None,
+    packing: Packing | None = None,
 ) -> Model:
     """The second half of `load`: tokenizer, template, and weights in the backend's form.
 
+    `packing` is called with the bytes of tables that the native backend has packed, and of all.
     The model owns the files from now on; on an error they are closed.
     """
     try:
-        return _ready(opened, computing, context, template, pre)
+        return _ready(opened, computing, context, template, pre, packing)
     except BaseException:
         opened.close()
         raise
@@ -113,6 +116,7 @@ def _ready(
     context: int | None,
     template: FilePath | None,
     pre: str | None,
+    packing: Packing | None,
 ) -> Model:
     from forwardpass.engine.runner import Runner
     from forwardpass.model import Model, whole_number
@@ -125,7 +129,9 @@ def _ready(
     defaults = _generation_config(opened)
     tokenizer, chat = _text(opened, defaults, template, pre)
     _check_vocabulary(opened.label, tokenizer, description)
-    backend, notes = computing.backend_for(description, opened.label)
+    backend, notes = computing.backend_for(
+        description, opened.label, context=None if context is None else tokens, packing=packing
+    )
     return Model(description, tokenizer, chat, Runner(backend, tokens), defaults, notes)
 
 

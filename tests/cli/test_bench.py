@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
@@ -20,7 +20,7 @@ from forwardpass.cli.console import WIDTH
 from forwardpass.computing import Computing
 from forwardpass.describe import Description
 from profiling.shapes import GPT2
-from tiny_model import random_gguf
+from tiny_model import CONFIG, random_gguf
 
 TEXT_OR_NULL = {"type": ["string", "null"]}
 NUMBER_OR_NULL = {"type": ["number", "null"], "minimum": 0}
@@ -74,6 +74,7 @@ SCHEMA = closed(
     ),
 )
 REFERENCE = ["--backend", "reference"]
+HEAD = cast("int", CONFIG["head_dim"])
 
 
 @pytest.fixture(autouse=True)
@@ -116,7 +117,7 @@ def test_bytes_are_those_that_the_file_stores(run: Run, tiny: Path, tmp_path: Pa
     asked = ["--prompt", 4, "--visible", "3,5", "--batch", 1]
     folder = bench(run, tiny, *asked)["decode"]
     gguf = bench(run, random_gguf(tmp_path / "tiny.gguf"), *asked)["decode"]
-    kept = 2 * 2 * 2 * 12 * 4  # bytes a token, in float32
+    kept = 2 * 2 * 2 * HEAD * 4  # bytes a token, in float32
     counted = json.loads(run.ok("count", tmp_path / "tiny.gguf", "--json").out)
     looked_up = 4 * 32 * (416 - 1)  # of the embedding, a table of its own, one row is read
     wanted = [counted["bytes"]["unique"] - looked_up + visible * kept for visible in (3, 5)]
@@ -217,7 +218,7 @@ def test_caches_beyond_the_memory_are_refused_before_anything_is_measured(
     monkeypatch.setattr(memory, "available_memory", lambda: 2_000_000)
     done = run("bench", tiny, *REFERENCE, "--batch", 1_000)
     assert (done.status, done.out) == (1, "")
-    assert "the caches of 1,000 × 512 tokens need 196.6 MB" in done.err
+    assert "the caches of 1,000 × 512 tokens need 262.1 MB" in done.err
 
 
 @pytest.mark.parametrize("tokens", [0, 1])
@@ -287,7 +288,7 @@ def test_a_native_backend_is_named_with_its_level_and_what_has_no_kernel(
     assert found["fallbacks"] == (["embed"] if lacking else [])
     assert found["notes"] == ["computed by the reference" if lacking else "every op has a kernel"]
     one, eight, more, _ = (row["bytes_per_token"] for row in found["decode"])
-    cached = 2 * 2 * 2 * 12 * 2  # bytes a token, in two bytes an element
+    cached = 2 * 2 * 2 * HEAD * 2  # bytes a token, in two bytes an element
     assert more - one == 2 * cached
     looked_up = 4 * 32  # a row of the embedding for each sequence
     assert eight == (one - looked_up - 3 * cached) / 8 + looked_up + 3 * cached

@@ -40,9 +40,9 @@ def table(run: Run, *arguments: object) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture(scope="module")
-def scores(tiny: Path) -> F32:
-    with fp.load(tiny) as model:
+@pytest.fixture
+def scores(tiny: Path, backend: str) -> F32:
+    with fp.load(tiny, backend=backend) as model:
         return model.runner.prefill(model.prepare(PROMPT).ids).scores
 
 
@@ -59,9 +59,9 @@ def test_json_has_exactly_the_keys_that_are_documented(run: Run, tiny: Path) -> 
 
 
 def test_probabilities_are_the_softmax_of_the_scores_at_each_temperature(
-    run: Run, tiny: Path, scores: F32
+    run: Run, tiny: Path, backend: str, scores: F32
 ) -> None:
-    rows = table(run, tiny, PROMPT, "--top", ROWS)["top"]
+    rows = table(run, tiny, PROMPT, "--top", ROWS, "--backend", backend)["top"]
     assert sorted(row["id"] for row in rows) == list(range(ROWS))
     for name in ("0.5", "1.0", "1.5"):
         powers = np.exp(scores.astype(np.float64) / float(name))
@@ -84,13 +84,14 @@ def test_the_gap_between_any_two_rows_is_the_ratio_of_their_probabilities(
 
 
 def test_draws_are_those_of_their_seed_and_near_what_is_expected(
-    run: Run, tiny: Path, scores: F32
+    run: Run, tiny: Path, backend: str
 ) -> None:
     """Each count lies within 6 standard deviations: a false alarm in 10⁶ seeds; this one is 3."""
     draws = 20_000
-    first = table(run, tiny, PROMPT, "--draws", draws, "--seed", 3, "--top", 20)
-    again = table(run, tiny, PROMPT, "--draws", draws, "--seed", 3, "--top", 20)
-    other = table(run, tiny, PROMPT, "--draws", draws, "--seed", 4, "--top", 20)
+    asked = (tiny, PROMPT, "--backend", backend, "--draws", draws, "--top", 20)
+    first = table(run, *asked, "--seed", 3)
+    again = table(run, *asked, "--seed", 3)
+    other = table(run, *asked, "--seed", 4)
     assert first == again
     assert first["draws"] != other["draws"]
     counts = {row["id"]: row["count"] for row in first["draws"]}
@@ -186,7 +187,7 @@ def test_a_setting_that_was_left_out_is_named(run: Run, tmp_path: Path) -> None:
         (["--temperatures", "1,,2"], "'' is no number above 0"),
         (["--temperatures", "warm"], "'warm' is no number above 0"),
         (["--temperature", "1"], "--temperatures"),
-        (["--kv-type", "f16"], "--kv-type f16"),
+        (["--kv-type", "f16", "--backend", "reference"], "--kv-type f16: the reference backend"),
     ],
 )
 def test_a_wrong_request_is_refused_naming_what_is_wrong(

@@ -54,10 +54,11 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(endless: Path) -> None
     assert done.stderr == ""
 
 
-def test_the_number_of_threads_can_be_chosen(tiny: Path) -> None:
-    done = shell('forwardpass run "$1" hi --max-tokens 1 --threads 1', tiny)
+def test_the_number_of_threads_can_be_chosen(tiny: Path, backend: str) -> None:
+    chosen = "--max-tokens 1 --threads 1 --backend"
+    done = shell(f'forwardpass run "$1" hi {chosen} "$2"', tiny, backend)
     assert done.returncode == 0, done.stderr
-    assert " · reference backend (NumPy), 1 thread\n" in done.stderr
+    assert re.search(rf" · {backend} backend \(.*, 1 thread\n", done.stderr)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from forwardpass.cli.main import main
-from forwardpass.cli.progress import TerminalProgress, shown
+from forwardpass.cli.progress import LoadingBar, TerminalProgress, loading, shown
 from forwardpass.hub import Transfer
 from forwardpass.hub.references import HUB, ModelFiles
 
@@ -110,6 +111,40 @@ def test_a_bar_appears_on_a_terminal_and_leaves_a_full_one(
     progress.end(tmp_path / "tiny.gguf")
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith(f"  100 % {'█' * 26}  98.4 / 98.4 MB  ")
+
+
+def test_weights_that_take_long_to_load_have_a_bar_on_a_terminal_which_goes_away(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = threading.Event()
+    begin = LoadingBar.begin
+
+    def told(bar: LoadingBar) -> None:
+        begin(bar)
+        begun.set()
+
+    monkeypatch.setattr(LoadingBar, "begin", told)
+    monkeypatch.setattr("forwardpass.cli.progress._BAR_AFTER_SECONDS", 0.0)
+    with loading("tiny"):
+        pass
+    assert capsys.readouterr().err == ""  # not a terminal
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # makes a terminal of it for rich, too
+    monkeypatch.setenv("TERM", "xterm")
+    with loading("ti[b]ny\x1b") as bar:
+        bar.at(1_000_000, 4_000_000)
+        assert begun.wait(60)
+        bar.at(3_000_000, 4_000_000)
+    said = capsys.readouterr().err
+    assert "loading ti[b]ny\\x1b " in said
+    assert "3.0/4.0 MB" in said
+    assert said.rstrip("\r").endswith("\x1b[2K")  # the line is erased
+    begun.clear()
+    monkeypatch.setattr("forwardpass.cli.progress._BAR_AFTER_SECONDS", 60.0)
+    with loading("tiny") as bar:
+        bar.at(1, 2)
+    assert not begun.is_set()
+    assert capsys.readouterr().err == ""
 
 
 def test_a_path_in_the_home_folder_is_shown_with_a_tilde() -> None:

@@ -9,7 +9,7 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 import forwardpass as fp
-from cli.conftest import SAYS
+from cli.conftest import ODD_HEADS, SAYS, WITHOUT_NATIVE
 from cli.running import Run
 from forwardpass.generate import Step
 from forwardpass.model import Generation
@@ -17,6 +17,7 @@ from forwardpass.sampling.ranges import ENGINE_DEFAULTS
 from text.vocabularies import small
 from tiny_model import END, ROWS, TOKENS, random_folder
 
+NUMPY = r"reference backend \(NumPy\)"
 SOURCES = ["request", "model file", "engine default"]
 NUMBER = {"type": "number"}
 COUNT = {"type": "integer", "minimum": 0}
@@ -69,23 +70,42 @@ def answered(run: Run, *arguments: object) -> dict[str, Any]:
 
 
 def test_the_answer_is_on_standard_output_and_its_account_on_standard_error(
-    run: Run, scripted: Path
+    run: Run, scripted: Path, backend: str
 ) -> None:
-    done = run.ok("run", scripted, "what?")
+    done = run.ok("run", scripted, "what?", "--backend", backend)
     assert done.out == f"{SAYS}\n"
     account = done.err.splitlines()
     assert re.fullmatch(
-        r"9 passes · \d\.\d\d MFLOP · \d\d\.\d\d MB of weights read"
+        r"9 passes · \d\d\.\d\d MFLOP · \d\d\.\d\d MB of weights read"
         r" · prompt \d\d tokens in \d+\.\d\d s",
         account[0],
     )
-    assert re.fullmatch(r"8 more tokens in \d+\.\d\d s, [\d.]+ a second", account[1])
+    bound = r", \d+ % of what this memory allows" if backend == "native" else ""
+    assert re.fullmatch(rf"8 more tokens in \d+\.\d\d s, [\d.]+ a second{bound}", account[1])
+    words = {"native": r"native backend \(\S+\), f16 cache", "reference": NUMPY}[backend]
     assert re.fullmatch(
         r"greedy \(neither the request nor the model file sets sampling\)"
-        r" · (reference backend \(NumPy\)|native backend \(\S+\), f16 cache), \d+ threads?",
+        rf" · {words}, \d+ threads?",
         account[2],
     )
-    assert all(re.match(r"reference backend \(NumPy\): ", line) for line in account[3:])
+    missing = [] if WITHOUT_NATIVE is None else [rf"{NUMPY}: .+"]
+    assert len(account[3:]) == len(missing)
+    assert all(map(re.fullmatch, missing, account[3:]))
+
+
+def test_a_model_without_a_kernel_runs_on_the_reference_and_says_so(run: Run, odd: Path) -> None:
+    account = run.ok("run", odd, "hi", "--max-tokens", 1).err.splitlines()
+    why = WITHOUT_NATIVE or f"there is no kernel for heads of {ODD_HEADS} elements"
+    assert account[-1] == f"reference backend (NumPy): {why}"
+    assert re.search(rf" · {NUMPY}, \d+ threads?$", account[-2])
+    said = run.refused("run", odd, "hi", "--backend", "native")
+    assert said.startswith(
+        f"{odd}: the native backend has no kernel for heads of {ODD_HEADS} elements\n"
+        if WITHOUT_NATIVE is None
+        else "the native backend is not here\n"
+    )
+    said = run.refused("run", odd, "hi", "--kv-type", "bf16")
+    assert said == "--kv-type bf16: the reference backend keeps its cache in f32"
 
 
 def test_the_prompt_comes_from_an_argument_a_file_or_standard_input(
@@ -199,12 +219,13 @@ def test_json_has_exactly_the_keys_that_are_documented(run: Run, tiny: Path) -> 
     assert written.decode("utf-8", "replace") == found["text"]
 
 
-def test_logprobs_are_those_of_the_answer(run: Run, tiny: Path) -> None:
+def test_logprobs_are_those_of_the_answer(run: Run, tiny: Path, backend: str) -> None:
     options = {"temperature": 0.7, "top_k": 5, "seed": 3}
     arguments = [part for name, value in options.items()
                  for part in (f"--{name.replace('_', '-')}", value)]  # fmt: skip
-    found = answered(run, tiny, "hello", "--max-tokens", 4, "--logprobs", 0, *arguments)
-    with fp.load(tiny) as model:
+    found = answered(run, tiny, "hello", "--max-tokens", 4, "--logprobs", 0, *arguments,
+                     "--backend", backend)  # fmt: skip
+    with fp.load(tiny, backend=backend) as model:
         answer = model.generate("hello", max_tokens=4, temperature=0.7, top_k=5, seed=3)
     for token, step in zip(found["tokens"], answer.steps, strict=True):
         assert (token["id"], token["logprob"], token["sampled_logprob"], token["top"]) == (
@@ -244,11 +265,11 @@ def test_every_sampling_value_says_where_it_came_from(run: Run, tmp_path: Path) 
     found = answered(run, path, "hello", *limit, "--temperature", 0, "--top-k", 0, "--seed", 0)
     for name in ("temperature", "top_k", "seed"):
         assert found["sampling"][name] == {"value": 0, "source": "request"}
-    account = run.ok("run", path, "hello", *limit, "--seed", 5).err
-    assert (
+    account = run.ok("run", path, "hello", *limit, "--seed", 5).err.splitlines()
+    assert [line.partition(" · ")[0] for line in account].count(
         "temperature 0.6 (model file), top-k 20 (model file), top-p 0.95 (model file),"
-        " seed 5 (request) · reference backend" in account
-    )
+        " seed 5 (request)"
+    ) == 1
 
 
 def test_what_acts_on_a_greedy_choice_is_named_and_what_does_not_too(run: Run, tiny: Path) -> None:
@@ -259,34 +280,6 @@ def test_what_acts_on_a_greedy_choice_is_named_and_what_does_not_too(run: Run, t
         "logit-bias of 1 token (request), repetition-penalty 1.1 (request) · " in said
     )
     assert "without effect where the choice is greedy: top-k, seed\n" in said
-
-
-def test_seeds_give_one_answer_each_from_one_reading_of_the_prompt(run: Run, tiny: Path) -> None:
-    sampler = ("--temperature", 1.5, "--max-tokens", 6, "--json", "--logprobs", 1)
-    together = json.loads(run.ok("run", tiny, "hello", "--seeds", "0-2,7", *sampler).out)
-    answers = together["answers"]
-    assert [answer["seed"] for answer in answers] == [0, 1, 2, 7]
-    for answer in answers:
-        alone = answered(run, tiny, "hello", "--seed", answer["seed"], *sampler[:-3],
-                         "--logprobs", 1)  # fmt: skip
-        for key in ("text", "tokens", "sampling", "usage", "finish_reason"):
-            assert answer[key] == alone[key]
-    assert [answer["work"]["seconds_prefill"] > 0 for answer in answers] == [True] + [False] * 3
-
-
-def test_answers_of_seeds_stand_one_below_the_other(run: Run, scripted: Path) -> None:
-    done = run.ok("run", scripted, "what?", "--seeds", "9-10")
-    tokens = len(fp.load(scripted).prepare("what?").ids)
-    assert done.out == (
-        f"seed  9  {SAYS}\nseed 10  {SAYS}\n\n"
-        f"2 answers, 1 different · one prefill of {tokens} tokens, shared"
-        " · the same seed gives the same answer\n"
-    )
-    assert done.err.startswith("17 passes · ")  # nine with the prompt's, and eight
-    assert "without effect where the choice is greedy: seed\n" in done.err
-    assert run.ok("run", scripted, "what?", "--seeds", "3").out.splitlines()[-1].startswith(
-        "1 answer · one prefill"
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -324,7 +317,6 @@ def test_answers_of_seeds_stand_one_below_the_other(run: Run, scripted: Path) ->
         (["--logit-bias", "3=1", "--logit-bias", "3=2"], "3 is given twice"),
         (["--logit-bias", "3=nan"], "nan"),
         (["--logit-bias", f"{ROWS}=1"], str(ROWS)),
-        (["--kv-type", "bf16"], "--kv-type bf16: the reference backend keeps its cache in f32"),
         (["--backend", "torch"], "there is no backend 'torch'"),
         (["--backend", "reference", "--kv-type", "f16"], "--kv-type f16: the reference backend"),
         (["--kv-type", "f64"], "--kv-type 'f64': wanted f16, bf16, f32"),

@@ -8,6 +8,7 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
+from cli.conftest import WITHOUT_NATIVE
 from cli.running import Run
 from cli.test_run import COUNT, NUMBER, closed
 from text.vocabularies import small
@@ -41,8 +42,10 @@ def score(run: Run, *arguments: object) -> dict[str, Any]:
     return found
 
 
-def test_json_holds_each_token_and_what_follows_from_them(run: Run, tiny: Path) -> None:
-    found = score(run, tiny, TEXT)
+def test_json_holds_each_token_and_what_follows_from_them(
+    run: Run, tiny: Path, backend: str
+) -> None:
+    found = score(run, tiny, TEXT, "--backend", backend)
     ids = small().encode(TEXT)
     assert [row["id"] for row in found["tokens"]] == ids
     assert bytes(b for row in found["tokens"] for b in row["bytes"]) == TEXT.encode()
@@ -53,6 +56,22 @@ def test_json_holds_each_token_and_what_follows_from_them(run: Run, tiny: Path) 
     assert found["bits_per_byte"] == pytest.approx(bits)
     assert found["windows"] == {"count": 1, "length": 512, "stride": None}
     assert found["work"]["passes"] == 1
+
+
+@pytest.mark.skipif(WITHOUT_NATIVE is not None, reason=str(WITHOUT_NATIVE))
+def test_both_backends_score_a_text_alike_and_a_cache_of_two_bytes_shows(
+    run: Run, tiny: Path
+) -> None:
+    """float32 tables and a float32 cache: what is left are the orders of summation."""
+    asked = (tiny, TEXT * 3, "--backend")
+    reference = score(run, *asked, "reference")
+    native = score(run, *asked, "native", "--kv-type", "f32")
+    theirs, ours = ([row["logprob"] for row in made["tokens"]] for made in (reference, native))
+    assert (theirs[0], ours[0]) == (None, None)
+    assert ours[1:] == pytest.approx(theirs[1:], abs=1e-4)
+    rounded = score(run, *asked, "native", "--kv-type", "bf16")
+    assert rounded["sum"] != native["sum"]
+    assert rounded["sum"] == pytest.approx(native["sum"], rel=1e-2)
 
 
 def test_a_token_that_begins_every_text_stands_in_front_and_is_not_scored(

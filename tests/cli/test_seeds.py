@@ -7,13 +7,56 @@ from pathlib import Path
 
 import pytest
 
+import forwardpass as fp
+from cli.conftest import SAYS
 from cli.running import Run
+from cli.test_run import answered
 from forwardpass.generate import Step
 from forwardpass.model import Generation
 
 
+def test_seeds_give_one_answer_each_from_one_reading_of_the_prompt(
+    run: Run, tiny: Path, backend: str
+) -> None:
+    sampler = (
+        "--backend",
+        backend,
+        "--temperature",
+        1.5,
+        "--max-tokens",
+        6,
+        "--json",
+        "--logprobs",
+        1,
+    )
+    together = json.loads(run.ok("run", tiny, "hello", "--seeds", "0-2,7", *sampler).out)
+    answers = together["answers"]
+    assert [answer["seed"] for answer in answers] == [0, 1, 2, 7]
+    for answer in answers:
+        alone = answered(run, tiny, "hello", "--seed", answer["seed"], *sampler[:-3],
+                         "--logprobs", 1)  # fmt: skip
+        for key in ("text", "tokens", "sampling", "usage", "finish_reason"):
+            assert answer[key] == alone[key]
+    assert [answer["work"]["seconds_prefill"] > 0 for answer in answers] == [True] + [False] * 3
+
+
+def test_answers_of_seeds_stand_one_below_the_other(run: Run, scripted: Path) -> None:
+    done = run.ok("run", scripted, "what?", "--seeds", "9-10")
+    tokens = len(fp.load(scripted).prepare("what?").ids)
+    assert done.out == (
+        f"seed  9  {SAYS}\nseed 10  {SAYS}\n\n"
+        f"2 answers, 1 different · one prefill of {tokens} tokens, shared"
+        " · the same seed gives the same answer\n"
+    )
+    assert done.err.startswith("17 passes · ")  # nine with the prompt's, and eight
+    assert "without effect where the choice is greedy: seed\n" in done.err
+    assert run.ok("run", scripted, "what?", "--seeds", "3").out.splitlines()[-1].startswith(
+        "1 answer · one prefill"
+    )  # fmt: skip
+
+
 def test_ctrl_c_among_seeds_counts_what_the_running_answer_took(
-    run: Run, tiny: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tiny: Path, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on = Generation.__next__
 
@@ -23,7 +66,8 @@ def test_ctrl_c_among_seeds_counts_what_the_running_answer_took(
         return go_on(self)
 
     monkeypatch.setattr(Generation, "__next__", interrupted)
-    asked = ("run", tiny, "hello", "--seeds", "0-5", "--temperature", 1, "--max-tokens", 4)
+    sampler = ("--temperature", 1, "--max-tokens", 4, "--backend", backend)
+    asked = ("run", tiny, "hello", "--seeds", "0-5", *sampler)
     done = run(*asked, "--json")
     answers = json.loads(done.out)["answers"]
     assert (done.status, [answer["seed"] for answer in answers]) == (130, [0, 1, 2])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from forwardpass.backends.backend import Backend
 from forwardpass.backends.reference import Reference
 from forwardpass.describe import Description, describe_file, read_json_object
 from forwardpass.formats import open_tensors
@@ -32,7 +33,7 @@ def runnable(description: Description) -> Reference:
     return Reference(description.graph, description.weights)
 
 
-def logits(model: Reference, tokens: list[int]) -> tuple[F32, F32]:
+def logits(model: Backend, tokens: list[int]) -> tuple[F32, F32]:
     """The logits of the prompt's rows, and of each decode step behind it."""
     cache = model.new_cache()
     prompt = model.run(cache, tokens[:PROMPT], wanted=range(PROMPT))
@@ -40,7 +41,7 @@ def logits(model: Reference, tokens: list[int]) -> tuple[F32, F32]:
     return prompt, np.concatenate(steps)
 
 
-def distance(model: Reference, judged: Judged) -> float:
+def distance(model: Backend, judged: Judged) -> float:
     """The largest difference from the judge, as a share of its largest |logit|."""
     return relative(logits(model, judged.tokens), (judged.prompt, judged.steps))
 

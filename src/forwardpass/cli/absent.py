@@ -102,7 +102,7 @@ ABSENT: tuple[Absent, ...] = (
     _absent(
         "choices of how weights are mapped",
         "--mlock --no-mmap --mmap --direct-io -dio --load-format",
-        "tables are packed into memory once, as blocks of the type that the file has",
+        "weights are brought into memory once, as the model is loaded, and stay there",
     ),
     _absent(
         "other settings of rope than the model's own",
@@ -113,7 +113,7 @@ ABSENT: tuple[Absent, ...] = (
     _absent(
         "quantizing",
         "--quantization --quantize -q --q-bits --q-group-size --dtype",
-        "load a file that is quantized already; its blocks are computed with as they are",
+        "load a file that is quantized already; docs/ops.md lists the types with a kernel",
     ),
     _absent(
         "code that comes with a model",
@@ -123,7 +123,7 @@ ABSENT: tuple[Absent, ...] = (
     _absent(
         "choices of kernels",
         "--flash-attn -fa --attention-backend --enforce-eager --batch-size -b --ubatch-size -ub",
-        "each instruction-set level computes one way, and all the same",
+        "every level of instructions computes the same bits; --backend chooses what computes",
     ),
 )
 """What there is not, each with the options that ask for it elsewhere."""

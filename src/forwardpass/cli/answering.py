@@ -16,7 +16,7 @@ import typer
 
 from forwardpass.cli.console import note, patience
 from forwardpass.cli.options import AcceptUnknown, Backend, KvTypeOfRun, Pre, Threads
-from forwardpass.cli.progress import TerminalProgress
+from forwardpass.cli.progress import TerminalProgress, loading
 from forwardpass.computing import Computing
 from forwardpass.errors import RequestError
 from forwardpass.sampling.ranges import ENGINE_DEFAULTS
@@ -172,8 +172,15 @@ class EngineOptions:
             accept_unknown=self.accept_unknown or (),
             progress=TerminalProgress(),
         )
-        with patience(f"loading {opened.label}"):
-            return ready(opened, computing, context=self.context, template=template, pre=self.pre)
+        with loading(opened.label) as bar:
+            return ready(
+                opened,
+                computing,
+                context=self.context,
+                template=template,
+                pre=self.pre,
+                packing=bar.at,
+            )
 
 
 def given(**options: object) -> Options:

@@ -1,13 +1,19 @@
-"""How a download looks in the terminal: a line for its source, a bar, a line when it is done."""
+"""How downloads and the loading of weights look in the terminal.
+
+A download has a line for its source, a bar, and a line when it is done; loading only a bar.
+"""
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forwardpass.cli.console import note
+from forwardpass.cli.console import harmless, note
 from forwardpass.hub import Transfer
 from forwardpass.units import size
 
@@ -69,6 +75,62 @@ class TerminalProgress:
         note(text)
 
 
+class LoadingBar:
+    """A bar on standard error for weights on their way into memory.
+
+    It runs to and fro until `at` tells how far they are. On a terminal only, and only where
+    loading goes on for more than a second.
+    """
+
+    def __init__(self, label: str) -> None:
+        self._label = harmless(label)
+        self._bar: Bar | None = None
+        self._done: tuple[int, int] | None = None
+        self._lock = threading.Lock()
+
+    def at(self, done: int, total: int) -> None:
+        """Moves the bar: `done` of `total` bytes are packed."""
+        with self._lock:
+            self._done = (done, total)
+            self._move()
+
+    def begin(self) -> None:
+        """Shows the bar."""
+        with self._lock:
+            self._bar = _loading_bar(self._label)
+            self._move()
+            self._bar.start()
+
+    def end(self) -> None:
+        """Takes the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _move(self) -> None:
+        if self._bar is not None and self._done is not None:
+            done, total = self._done
+            self._bar.update(self._bar.tasks[0].id, completed=done, total=total)
+
+
+@contextmanager
+def loading(label: str) -> Iterator[LoadingBar]:
+    """The bar for what is loaded inside."""
+    bar = LoadingBar(label)
+    if not sys.stderr.isatty():
+        yield bar
+        return
+    timer = threading.Timer(_BAR_AFTER_SECONDS, bar.begin)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield bar
+    finally:
+        timer.cancel()
+        timer.join()
+        bar.end()
+
+
 def shown(path: Path) -> str:
     """A path as people write it: the home folder as ~."""
     try:
@@ -98,4 +160,19 @@ def _bar(total: int) -> Bar:
         transient=True,
     )
     bar.add_task("download", total=total)
+    return bar
+
+
+def _loading_bar(label: str) -> Bar:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    bar = Progress(
+        TextColumn(f"loading {label}", markup=False),
+        BarColumn(bar_width=_BAR_WIDTH),
+        DownloadColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    bar.add_task("load", total=None)
     return bar
