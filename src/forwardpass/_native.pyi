@@ -23,6 +23,8 @@ class _Cpu(TypedDict):
     tile_permission: Literal["unsupported", "on request", "granted"]
     caches: _Caches
 
+cache_block: int  # positions of a block of the cache
+
 _F32: TypeAlias = NDArray[np.float32]
 _View: TypeAlias = tuple[int, int]  # slot, first column
 
@@ -104,6 +106,7 @@ class Tables:
     """Packed tables and their memory."""
 
     types: ClassVar[list[str]]
+    panel_rows: ClassVar[int]
     def __init__(self, threads: int) -> None: ...
     def add(
         self,

@@ -28,7 +28,6 @@ NATIVE, REFERENCE = "native", "reference"
 BACKENDS = (NATIVE, REFERENCE)
 KV_TYPES = ("f16", "bf16", "f32")
 _MOST_HEAD_DIM, _HEAD_DIM_STEP = 512, 8  # of the attention kernel
-_CACHE_BLOCK = 64  # positions of which the native backend makes room at a time
 
 
 @dataclass(frozen=True)
@@ -129,12 +128,13 @@ class Computing:
         context: int | None,
         packing: Callable[[int, int], None] | None,
     ) -> tuple[Backend, tuple[str, ...]]:
+        from forwardpass import _native
         from forwardpass.backends.native import KV_WIDTHS, Native, memory_needed
 
         kv_type = self.kv_type or KV_TYPES[0]
-        tokens = _CACHE_BLOCK if context is None else context
-        blocks = math.ceil(tokens / _CACHE_BLOCK)
-        cached = cache_bytes(graph, blocks * _CACHE_BLOCK, KV_WIDTHS[kv_type])
+        block = _native.cache_block  # positions of which the cache makes room at a time
+        tokens = block if context is None else context
+        cached = cache_bytes(graph, math.ceil(tokens / block) * block, KV_WIDTHS[kv_type])
         asked = "" if context is None else " (--context)"
         what = f"{label}: its weights and the cache of {exact(tokens)} tokens{asked}"
         require_memory(memory_needed(graph, weights) + cached, what)

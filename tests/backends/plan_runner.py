@@ -110,13 +110,14 @@ class PlanRunner:
             sums = references.linear(self._read(source, weight.shape[1]), weight)
             return sums if bias is None else sums + self._rows(bias)
 
-        sums = product(segment.table, segment.bias)
-        if segment.up is not None:
-            sums = GATES[segment.gate](sums, product(segment.up, segment.up_bias))
-        sums = ACTS[segment.act](sums)
-        if segment.residual is not None:
-            sums = sums + self._read(segment.residual, sums.shape[1])
-        return references.softcap(sums, cap=segment.cap) if segment.cap else sums
+        asked = segment.sums
+        sums = product(asked.table, asked.bias)
+        if asked.up is not None:
+            sums = GATES[asked.gate](sums, product(asked.up, asked.up_bias))
+        sums = ACTS[asked.act](sums)
+        if asked.residual is not None:
+            sums = sums + self._read(asked.residual, sums.shape[1])
+        return references.softcap(sums, cap=asked.cap) if asked.cap else sums
 
     def _row(self, op: RowOp, wanted: bool) -> None:
         total = op.width * op.heads

@@ -12,7 +12,7 @@ from backends.tiny import CONFIGS, RandomWeights, random_tokens, tiny_graph
 from forwardpass.backends.fusion import KERNELS, fuse
 from forwardpass.backends.reference import Reference
 from forwardpass.backends.slots import Use, assign, views
-from forwardpass.backends.steps import AttentionStep, HostStep, LinearStep, Plan, RowStep
+from forwardpass.backends.steps import AttentionStep, HostStep, LinearStep, Plan, RowStep, Sums
 from forwardpass.errors import GraphError
 from forwardpass.graph.graph import Graph, GraphBuilder, Role, Value
 from forwardpass.graph.references import F32
@@ -113,17 +113,16 @@ def kinds(plan: Plan) -> list[str]:
         if isinstance(step, RowStep):
             found.append(" ".join(op.kind for op in step.ops))
         elif isinstance(step, LinearStep):
-            found.append(" ".join(_segment(segment) for segment in step.segments))
+            found.append(" ".join(_words(segment.sums) for segment in step.segments))
         else:
             found.append("attention" if isinstance(step, AttentionStep) else "host")
     return found
 
 
-def _segment(segment: object) -> str:
+def _words(sums: Sums) -> str:
     marks = {"up": "gate", "bias": "bias", "residual": "residual", "cap": "cap"}
-    found = [mark for name, mark in marks.items() if getattr(segment, name)]
-    act = getattr(segment, "act")  # noqa: B009
-    return "+".join(["linear", *found, *([act] if act != "none" else [])])
+    found = [mark for name, mark in marks.items() if getattr(sums, name)]
+    return "+".join(["linear", *found, *([sums.act] if sums.act != "none" else [])])
 
 
 def test_a_llama_layer_is_eight_steps() -> None:
@@ -152,13 +151,17 @@ def test_attention_and_mlp_of_one_input_are_one_product() -> None:
 def test_halves_of_one_table_are_gate_and_up() -> None:
     plan = fuse(tiny_graph("phi3"), always)
     gates = [
-        s for step in plan.steps if isinstance(step, LinearStep) for s in step.segments if s.up
+        segment.sums
+        for step in plan.steps
+        if isinstance(step, LinearStep)
+        for segment in step.segments
+        if segment.sums.up
     ]
     assert len(gates) == 2
-    for segment in gates:
-        assert segment.up is not None
-        assert (segment.table.start, segment.table.stop) == (0, segment.up.start)
-        assert segment.up.stop == 2 * segment.up.start
+    for sums in gates:
+        assert sums.up is not None
+        assert (sums.table.start, sums.table.stop) == (0, sums.up.start)
+        assert sums.up.stop == 2 * sums.up.start
 
 
 def test_a_soft_cap_is_part_of_the_head() -> None:

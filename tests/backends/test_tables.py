@@ -137,7 +137,7 @@ def test_every_table_of_a_step_is_one_of_the_tables() -> None:
         names = {weight.name for weight in tables.table_weights(graph)}
         for step in fuse(graph, lambda name: True).steps:
             if isinstance(step, LinearStep):
-                assert {segment.table.weight for segment in step.segments} <= names
+                assert {segment.sums.table.weight for segment in step.segments} <= names
 
 
 @pytest.mark.parametrize("name", ["mistral", "llama-scaled", "llama-yarn", "llama-factors", "gptj"])

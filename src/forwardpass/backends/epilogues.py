@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from forwardpass.backends.slots import VIEWS, View, row_width
-from forwardpass.backends.steps import Rows
+from forwardpass.backends.steps import Rows, Sums
 from forwardpass.graph.graph import Graph, Node, Value
 
 LINEAR = frozenset({"linear", "linear_bias"})
@@ -23,20 +23,18 @@ class Product:
     """A product as a segment will have it; `nodes` are its own, first, and what it takes up."""
 
     nodes: tuple[int, ...]
-    table: Rows
+    sums: Sums
     out: Value
-    up: Rows | None = None
-    bias: Rows | None = None
-    up_bias: Rows | None = None
-    residual: View | None = None
-    gate: str = "none"
-    act: str = "none"
-    cap: float = 0.0
 
     @property
     def plain(self) -> bool:
         """Whether nothing is taken up yet."""
-        return self.gate == self.act == "none" and self.residual is None and not self.cap
+        sums = self.sums
+        return sums.gate == sums.act == "none" and sums.residual is None and not sums.cap
+
+    def taking(self, reader: int, out: Value, sums: Sums) -> Product:
+        """The product that also does the work of the node `reader`."""
+        return Product((*self.nodes, reader), sums, out)
 
 
 @dataclass
@@ -77,7 +75,7 @@ class Epilogues:
     def _bare(self, number: int, node: Node) -> Product:
         rows = [Rows(weight.name, 0, weight.shape[0]) for weight in node.weights]
         bias = rows[1] if len(rows) > 1 else None
-        return Product((number,), rows[0], node.output, bias=bias)
+        return Product((number,), Sums(rows[0], bias=bias), node.output)
 
     def _alone(self, value: Value, reader: int) -> int | None:
         """The plain product behind a whole value that the reader alone reads, by its number."""
@@ -90,17 +88,17 @@ class Epilogues:
             return None
         return made
 
-    def _take(self, made: int, reader: int, node: Node, product: Product) -> None:
-        self.products[made] = replace(
-            product, nodes=(*self.products[made].nodes, reader), out=node.output
-        )
+    def _take(self, made: int, reader: int, sums: Sums) -> None:
+        """The product now makes what the node `reader` makes of it."""
+        output = self.graph.nodes[reader].output
+        self.products[made] = self.products[made].taking(reader, output, sums)
 
     def _act(self, number: int, node: Node) -> None:
         if node.op.name not in ACTS:
             return
         made = self._alone(node.inputs[0], number)
         if made is not None:
-            self._take(made, number, node, replace(self.products[made], act=node.op.name))
+            self._take(made, number, replace(self.products[made].sums, act=node.op.name))
 
     def _cap(self, number: int, node: Node) -> None:
         if node.op.name != "softcap":
@@ -108,7 +106,7 @@ class Epilogues:
         made, cap = self._alone(node.inputs[0], number), node.attributes["cap"]
         assert isinstance(cap, int | float)
         if made is not None:
-            self._take(made, number, node, replace(self.products[made], cap=float(cap)))
+            self._take(made, number, replace(self.products[made].sums, cap=float(cap)))
 
     def _residual(self, number: int, node: Node) -> None:
         """The later product takes up the sum; the other operand is made before it."""
@@ -125,7 +123,7 @@ class Epilogues:
         ]
         if ready:
             made, other = max(ready, key=lambda pair: pair[0])
-            self._take(made, number, node, replace(self.products[made], residual=other))
+            self._take(made, number, replace(self.products[made].sums, residual=other))
 
     def _gate(self, number: int, node: Node) -> None:
         if node.op.name not in GATES:
@@ -137,16 +135,15 @@ class Epilogues:
         first, second = self.products[gate], self.products[up]
         same_input = self._input(gate) == self._input(up)
         same_size = row_width(first.out) == row_width(second.out)
-        same_kind = self.takes_blocks(first.table.weight) == self.takes_blocks(second.table.weight)
-        same_kind = same_kind and (first.bias is None) == (second.bias is None)
+        mine, theirs = first.sums, second.sums
+        same_kind = self.takes_blocks(mine.table.weight) == self.takes_blocks(theirs.table.weight)
+        same_kind = same_kind and (mine.bias is None) == (theirs.bias is None)
         if gate == up or not (same_input and same_size and same_kind):
             return
-        both = replace(
-            first, up=second.table, up_bias=second.bias, gate=GATES[node.op.name], out=node.output
-        )
+        sums = replace(mine, up=theirs.table, up_bias=theirs.bias, gate=GATES[node.op.name])
         del self.products[gate], self.products[up]
         first_number, other = sorted((gate, up))
-        self.products[first_number] = replace(both, nodes=(first_number, other, number))
+        self.products[first_number] = Product((first_number, other, number), sums, node.output)
 
     def _gate_of_one_table(self, number: int, node: Node) -> None:
         """Gate and up are the halves of one product: its table's rows are taken apart."""
@@ -168,18 +165,18 @@ class Epilogues:
         def half(rows: Rows | None, view: View) -> Rows | None:
             return rows and Rows(rows.weight, view.column, view.column + width)
 
-        table = half(product.table, gate)
+        whole = product.sums
+        table = half(whole.table, gate)
         assert table is not None
-        self.products[made] = replace(
-            product,
-            nodes=(*product.nodes, number),
+        sums = replace(
+            whole,
             table=table,
-            up=half(product.table, up),
-            bias=half(product.bias, gate),
-            up_bias=half(product.bias, up),
+            up=half(whole.table, up),
+            bias=half(whole.bias, gate),
+            up_bias=half(whole.bias, up),
             gate=GATES[node.op.name],
-            out=node.output,
         )
+        self.products[made] = product.taking(number, node.output, sums)
 
     def _input(self, number: int) -> View:
         return self.views[self.graph.nodes[number].inputs[0]]

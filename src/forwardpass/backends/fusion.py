@@ -84,7 +84,7 @@ def uses(plan: Plan) -> list[Use]:
         if isinstance(step, RowStep):
             found += [_use([op.a, op.b], [op.out]) for op in step.ops]
         elif isinstance(step, LinearStep):
-            residuals = [segment.residual for segment in step.segments]
+            residuals = [segment.sums.residual for segment in step.segments]
             found.append(_use([step.input, *residuals], [s.out for s in step.segments]))
         elif isinstance(step, AttentionStep):
             found.append(_use([step.q], [step.out]))
@@ -166,7 +166,7 @@ class _Fuser:
         return any(
             self.takes_blocks(rows.weight)
             for product in tables
-            for rows in (product.table, product.up)
+            for rows in (product.sums.table, product.sums.up)
             if rows is not None
         )
 
@@ -216,22 +216,12 @@ class _Fuser:
         self._emit(step, *(product.out for product in products))
 
     def _is_ready(self, product: Product) -> bool:
-        return product.residual is None or product.residual.value in self.made
+        residual = product.sums.residual
+        return residual is None or residual.value in self.made
 
     def _segment(self, product: Product) -> Segment:
-        return Segment(
-            product.nodes[0],
-            product.table,
-            View(product.out),
-            up=product.up,
-            bias=product.bias,
-            up_bias=product.up_bias,
-            residual=product.residual,
-            gate=product.gate,
-            act=product.act,
-            cap=product.cap,
-            quantize=product.out in self.multiplied,
-        )
+        quantize = product.out in self.multiplied
+        return Segment(product.nodes[0], product.sums, View(product.out), quantize)
 
     def _whole(self, number: int, view: View) -> View:
         """The input of a product as a value of its own: blocks begin at the first column."""

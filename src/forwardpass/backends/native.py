@@ -391,5 +391,6 @@ def _tables_of(plan: Plan) -> list[Rows]:
         if isinstance(step, RowStep):
             found += [op.table for op in step.ops]
         elif isinstance(step, LinearStep):
-            found += [rows for segment in step.segments for rows in (segment.table, segment.up)]
+            for segment in step.segments:
+                found += [segment.sums.table, segment.sums.up]
     return [rows for rows in found if rows is not None]

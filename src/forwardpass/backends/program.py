@@ -126,17 +126,18 @@ class _Builder:
         return cast("_native.RowOp", made)
 
     def _segment(self, segment: Segment) -> _native.Segment:
+        sums = segment.sums
         made = {
             "node": segment.node,
-            "table": self._table(segment.table),
-            "up": self._table(segment.up),
-            "bias": self._bias(segment.bias),
-            "up_bias": self._bias(segment.up_bias),
+            "table": self._table(sums.table),
+            "up": self._table(sums.up),
+            "bias": self._bias(sums.bias),
+            "up_bias": self._bias(sums.up_bias),
             "out": self._view(segment.out),
-            "residual": self._view(segment.residual),
-            "gate": segment.gate,
-            "act": segment.act,
-            "cap": segment.cap,
+            "residual": self._view(sums.residual),
+            "gate": sums.gate,
+            "act": sums.act,
+            "cap": sums.cap,
             "quantize": segment.quantize,
         }
         return cast("_native.Segment", made)

@@ -123,10 +123,8 @@ class Reference:
     ) -> F32:
         """One pass over `tokens` behind what is cached; logits of the wanted rows, r v.
 
-        `wanted`: row numbers within `tokens` (the last unless given). `generated`: these tokens
-        were drawn by the model, and each is computed alone. Raises ContextError for tokens that the
-        model does not have, rows that the pass does not have, and beyond the learned positions;
-        ComputeError where an op leaves float32 or the logits are not finite.
+        As `Backend.run`; generated tokens are computed one by one. Raises ComputeError also where
+        an op leaves float32.
         """
         logits = self._pass(cache, tokens, wanted, generated, recorder, check_finite=False)
         if not np.isfinite(logits).all():

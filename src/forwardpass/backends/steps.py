@@ -63,12 +63,10 @@ class RowStep:
 
 
 @dataclass(frozen=True)
-class Segment:
-    """One product of a linear step, and what is done to its sums before they are stored."""
+class Sums:
+    """The sums of one product, and what is done to them before they are stored."""
 
-    node: int
     table: Rows
-    out: View
     up: Rows | None = None
     bias: Rows | None = None
     up_bias: Rows | None = None
@@ -76,6 +74,15 @@ class Segment:
     gate: str = "none"
     act: str = "none"
     cap: float = 0.0
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One product of a linear step, and where its results go."""
+
+    node: int
+    sums: Sums
+    out: View
     quantize: bool = False
 
 

@@ -39,7 +39,6 @@ FLOATS = {"f32": np.uint32, "f16": np.uint16, "bf16": np.uint16}
 _MLX_SCALES = ("f16", "bf16")
 _CHUNK = 1 << 22  # elements converted at a time
 _PIECE = 1 << 24  # bytes of a file that are packed before their pages are given up
-_PANEL = 16  # rows that a packed table interleaves
 
 
 def table_weights(graph: Graph) -> list[Weight]:
@@ -203,7 +202,8 @@ class PackedWeights:
         """Packs a large table, giving up the pages of its file on the way."""
         count, width = stored.shape
         number = self.tables.room(kind, count, cols)
-        step = max(_PANEL, _PIECE // width // _PANEL * _PANEL)
+        panel = self.tables.panel_rows
+        step = max(panel, _PIECE // width // panel * panel)
         for first in range(0, count, step):
             piece = stored[first : first + step]
             self.tables.fill(number, first, len(piece), piece.reshape(-1))

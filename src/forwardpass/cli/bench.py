@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,8 +14,16 @@ from forwardpass import hub
 from forwardpass._version import __version__, commit
 from forwardpass.backends.levels import missing_reason
 from forwardpass.backends.threads import native_threads, set_threads
-from forwardpass.cli.bench_tables import about, decodes, load_line, prefills, program
+from forwardpass.cli.bench_tables import decodes, load_line, prefills, program
 from forwardpass.cli.console import as_json, data, patience
+from forwardpass.cli.measuring import (
+    RANDOM,
+    Weights,
+    accepted_notes,
+    described,
+    is_random,
+    open_files,
+)
 from forwardpass.cli.options import (
     AcceptUnknown,
     Backend,
@@ -26,24 +33,22 @@ from forwardpass.cli.options import (
     Threads,
     numbers,
 )
+from forwardpass.cli.profile_tables import about, joined
 from forwardpass.cli.progress import TerminalProgress
 from forwardpass.computing import REFERENCE, Computing
 from forwardpass.describe import Description
 from forwardpass.errors import ContextError, RequestError
 from forwardpass.memory import require_memory
-from forwardpass.opening import Opened, open_headers, open_model, weights_missing
+from forwardpass.opening import Opened
 from forwardpass.units import exact, size
 from forwardpass.work.count import kv_bytes
 
 if TYPE_CHECKING:
     from forwardpass.backends.backend import Backend as Computes
     from forwardpass.benching import Bench, Decode, Figure, Peak, Prefill
-    from forwardpass.graph.graph import Weight
 
 PROMPTS, VISIBLE, BATCHES = "16,64,512", "80,4096", "1,8"
 FEWEST = 3  # repetitions
-RANDOM = "random"
-_WIDTH = 4  # bytes of a float32, which random weights are
 
 
 @dataclass(frozen=True)
@@ -73,9 +78,7 @@ def command(
     repeat: Annotated[
         int, typer.Option(min=FEWEST, metavar="N", help="repetitions of each")
     ] = FEWEST,
-    weights: Annotated[
-        str | None, typer.Option(metavar="random", help="random weights: a shape is enough")
-    ] = None,
+    weights: Weights = None,
     context: Annotated[
         int | None,
         typer.Option("--context", metavar="N", help="the most tokens of a sequence"),
@@ -87,20 +90,16 @@ def command(
     json: Json = False,
 ) -> None:
     """Measures prefill and decode speed beside their bounds, the time to load, and memory."""
-    if weights not in (None, RANDOM):
-        raise RequestError(
-            f'--weights "{weights}": wanted {RANDOM}, or no --weights for those of the model'
-        )
+    random = is_random(weights)
     given = {"--prompt": prompt, "--visible": visible, "--batch": batch}
     sizes = {name: _sizes(text, name) for name, text in given.items() if text is not None}
     computing = Computing(backend, threads, kv_type)
     computing.check()
     if backend != REFERENCE and missing_reason() is None:
         set_threads(native_threads(threads))  # of the products that are the bound
-    loading = Loading(model, weights == RANDOM, computing, accept_unknown or ())
+    loading = Loading(model, random, computing, accept_unknown or ())
     with loading.open(TerminalProgress()) as opened:
-        described = _described(opened, loading.random)
-        most = _context(described, context)
+        most = _context(described(opened, random), context)
     asked = Asked(
         _within(sizes.get("--prompt"), PROMPTS, most, "--prompt"),
         _within(sizes.get("--visible"), VISIBLE, most, "--visible"),
@@ -121,18 +120,14 @@ class Loading:
     opened: Opened | None = None
 
     def open(self, progress: hub.Progress | None = None) -> Opened:
-        """The model's files; with random weights only headers are read, and nothing is fetched."""
-        settings, accept = hub.settings(os.environ), self.accept_unknown
-        if self.random:
-            return open_headers(self.reference, settings, accept_unknown=accept)
-        return open_model(self.reference, settings, accept_unknown=accept, progress=progress)
+        """The model's files."""
+        return open_files(self.reference, self.random, self.accept_unknown, progress)
 
     def load(self, times: int, peak: Peak) -> Loaded:
         """The backend with its weights; seconds of each time, none of random weights."""
         if self.random:
-            opened = self.open()
-            described = _described(opened, random=True)
-            return Loaded(described, *self._backend(described), None)
+            shape = described(self.open(), random=True)
+            return Loaded(shape, *self._backend(shape), None)
         from forwardpass.benching import Figure
 
         seconds: list[float] = []
@@ -140,13 +135,13 @@ class Loading:
             peak.begin()
             start = time.perf_counter()
             opened = self.open()
-            described = _described(opened, random=False)
-            backend, notes = self._backend(described)
+            found = described(opened, random=False)
+            backend, notes = self._backend(found)
             seconds.append(time.perf_counter() - start)
             peak.end()
             if len(seconds) == times:
                 self.opened = opened
-                return Loaded(described, backend, notes, Figure.of(seconds))
+                return Loaded(found, backend, notes, Figure.of(seconds))
             del backend
             opened.close()
             gc.collect()
@@ -156,13 +151,12 @@ class Loading:
         if self.opened is not None:
             self.opened.close()
 
-    def _backend(self, described: Description) -> tuple[Computes, tuple[str, ...]]:
+    def _backend(self, found: Description) -> tuple[Computes, tuple[str, ...]]:
         if not self.random:
-            return self.computing.backend_for(described, described.label)
+            return self.computing.backend_for(found, found.label)
         from forwardpass.backends.random_weights import RandomWeights
 
-        random = RandomWeights(described.graph)
-        return self.computing.backend_of(described.graph, random, described.label)
+        return self.computing.backend_of(found.graph, RandomWeights(found.graph), found.label)
 
 
 @dataclass(frozen=True)
@@ -234,7 +228,7 @@ class Session:
         return Bench(
             backend,
             NativeProbe(backend.threads) if native else NumpyProbe(),
-            _float32_bytes if stored is None or self.loading.random else stored.stored_bytes,
+            backend.weight_bytes if stored is None or self.loading.random else stored.stored_bytes,
             together=native,
             repetitions=self.asked.repetitions,
             seconds=SECONDS,
@@ -254,7 +248,7 @@ class Session:
     def _show(self, loaded: Loaded, bench: Bench) -> None:
         tables = [prefills(self.prefill)] if self.prefill else []
         tables += [decodes(self.decode)] if self.decode else []
-        last = [load_line(loaded.seconds, bench.peak), *about(bench)]
+        last = [load_line(loaded.seconds, bench.peak), *joined(about(bench.machine()))]
         for table in [*tables, last]:
             data()
             for line in table:
@@ -299,19 +293,15 @@ class Session:
 
 def _notes(loaded: Loaded, bench: Bench, random: bool) -> Iterator[str]:
     """What there is to say about the run beside its figures."""
-    config, backend = loaded.described.config, loaded.backend
-    yield from (f"without {key} = {value!r}" for key, value in config.accepted_unknown)
+    backend = loaded.backend
+    yield from accepted_notes(loaded.described)
     yield from loaded.notes
     if backend.name != REFERENCE and not bench.fallbacks():
         yield "every op has a kernel"
     if backend.name == REFERENCE and not random:
-        held = sum(_float32_bytes(weight) for weight in loaded.described.graph.parameters)
+        held = sum(backend.weight_bytes(weight) for weight in loaded.described.graph.parameters)
         there = f"this backend reads {size(held)} of float32 in their place"
         yield f"bytes of weights are those of the file; {there}"
-
-
-def _float32_bytes(weight: Weight) -> int:
-    return _WIDTH * weight.elements
 
 
 def _sizes(text: str, option: str) -> tuple[int, ...]:
@@ -339,20 +329,3 @@ def _context(described: Description, asked: int | None) -> int:
 
     most = described.config.context
     return most if asked is None else whole_number("context", asked, most)
-
-
-def _described(opened: Opened, random: bool) -> Description:
-    """What is known of the model, if that is enough to run passes."""
-    described = opened.description
-    if described is None:
-        raise RequestError(
-            f"{opened.label}: a file of tensors alone does not say what model it is",
-            advice="put its config.json beside it and name the folder",
-        )
-    if described.weights is None and not random:
-        fact = RequestError(f"{described.label} is a shape without weights, and passes need some")
-        missing = weights_missing(opened) or fact
-        raise RequestError(
-            missing.fact, *missing.details, advice=f"--weights {RANDOM} runs it with random ones"
-        )
-    return described

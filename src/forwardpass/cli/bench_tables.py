@@ -12,7 +12,7 @@ from forwardpass.units import exact, percent, size
 
 if TYPE_CHECKING:
     from forwardpass.backends.backend import Backend
-    from forwardpass.benching import Bench, Decode, Figure, Peak, Prefill
+    from forwardpass.benching import Decode, Figure, Peak, Prefill
 
 _GIGA = 1e9
 
@@ -77,18 +77,6 @@ def load_line(seconds: Figure | None, peak: Peak) -> str:
         whole = "" if peak.exact else ", what measuring the bounds takes included"
         parts.append(f"peak memory {size(peak.bytes)}{whole}")
     return " · ".join(parts) or "peak memory unknown"
-
-
-def about(bench: Bench) -> list[str]:
-    """The machine, its ceilings, and how they were found."""
-    machine = bench.machine()
-    load = "" if machine.load is None else f", load {machine.load:.1f}"
-    reads = f"reads {machine.ceilings.read_rate / _GIGA:,.1f} GB/s"
-    if machine.threads > 1:
-        reads += f" ({machine.read_rate_one / _GIGA:,.1f} by one thread)"
-    rates = f"{reads}, {machine.ceilings.flop_rate / _GIGA:,.1f} GFLOP/s"
-    cpu = f"{machine.cpu}, {plural(machine.cores, 'core')}{load}"
-    return joined([cpu, rates, machine.source])
 
 
 def _speed(rate: Figure) -> tuple[str, str]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from forwardpass import hub
 from forwardpass._version import __version__, commit
 from forwardpass.cli.console import as_json, data
+from forwardpass.cli.measuring import (
+    RANDOM,
+    Weights,
+    accepted_notes,
+    described,
+    is_random,
+    open_files,
+)
 from forwardpass.cli.options import (
     AcceptUnknown,
     Backend,
@@ -29,7 +35,6 @@ from forwardpass.computing import NATIVE, Computing
 from forwardpass.describe import Description
 from forwardpass.errors import ContextError, RequestError
 from forwardpass.memory import require_memory
-from forwardpass.opening import Opened, open_headers, open_model, weights_missing
 from forwardpass.units import exact
 
 if TYPE_CHECKING:
@@ -39,7 +44,6 @@ if TYPE_CHECKING:
     from forwardpass.work.machine import Machine
 
 DEFAULT_VISIBLE = (128, 1_024, 8_192)
-RANDOM = "random"
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,7 @@ class Asked:
 
 def command(
     model: Model,
-    weights: Annotated[
-        str | None, typer.Option(metavar="random", help="random weights: a shape is enough")
-    ] = None,
+    weights: Weights = None,
     visible: Annotated[
         str | None,
         typer.Option(metavar="N,N", help="one token's pass that sees N tokens, itself included"),
@@ -80,18 +82,18 @@ def command(
     json: Json = False,
 ) -> None:
     """Runs passes and shows their work and time by role, beside the time predicted."""
-    random = _random(weights)
+    random = is_random(weights)
     contexts = None if visible is None else _sizes(visible, "--visible")
     sizes = () if tokens is None else _sizes(tokens, "--tokens")
     computing = Computing(backend, threads, kv_type)
     computing.check()
-    with _open(model, random, accept_unknown or ()) as opened:
-        described = _described(opened, random)
+    with open_files(model, random, accept_unknown or (), TerminalProgress()) as opened:
+        found = described(opened, random)
         if contexts is None:
-            contexts = () if sizes else _default_visible(described)
+            contexts = () if sizes else _default_visible(found)
         asked = Asked(contexts, sizes, repeat, each)
-        described, notes = _with_positions(described, asked.longest, random)
-        Session(described, asked, notes, random, computing).run(json)
+        found, notes = _with_positions(found, asked.longest, random)
+        Session(found, asked, notes, random, computing).run(json)
 
 
 @dataclass
@@ -197,14 +199,6 @@ class Session:
         }
 
 
-def _random(weights: str | None) -> bool:
-    if weights not in (None, RANDOM):
-        raise RequestError(
-            f'--weights "{weights}": wanted {RANDOM}, or no --weights for those of the model'
-        )
-    return weights == RANDOM
-
-
 def _what_computes(backend: Computes) -> str:
     return backend.words if backend.name == NATIVE else f"{backend.name} backend, float32"
 
@@ -214,34 +208,6 @@ def _sizes(text: str, option: str) -> tuple[int, ...]:
     if 0 in found:
         raise RequestError(f"{option} {text}: a pass has at least one token, which sees itself")
     return found
-
-
-def _open(model: str, random: bool, accept_unknown: Sequence[str]) -> Opened:
-    """With random weights only headers are read, and nothing is fetched."""
-    settings = hub.settings(os.environ)
-    if random:
-        return open_headers(model, settings, accept_unknown=accept_unknown)
-    progress = TerminalProgress()
-    return open_model(model, settings, accept_unknown=accept_unknown, progress=progress)
-
-
-def _described(opened: Opened, random: bool) -> Description:
-    """What is known of the model, if that is enough to run passes."""
-    described = opened.description
-    if described is None:
-        raise RequestError(
-            f"{opened.label}: a file of tensors alone does not say what model it is",
-            advice="put its config.json beside it and name the folder",
-        )
-    if described.weights is None and not random:
-        if (missing := weights_missing(opened)) is not None:
-            advice = f"--weights {RANDOM} runs its config with random ones"
-            raise RequestError(missing.fact, *missing.details, advice=advice)
-        raise RequestError(
-            f"{described.label} is a shape without weights, and passes need some",
-            advice=f"--weights {RANDOM} runs it with random ones",
-        )
-    return described
 
 
 def _default_visible(described: Description) -> tuple[int, ...]:
@@ -258,7 +224,7 @@ def _with_positions(
     beyond those that a model was trained for can be computed, and take the same time.
     """
     positions = described.config.max_position_embeddings
-    notes = [f"without {key} = {value!r}" for key, value in described.config.accepted_unknown]
+    notes = accepted_notes(described)
     if tokens <= positions:
         return described, notes
     learned = any(node.op.name == "add_positions" for node in described.graph.nodes)

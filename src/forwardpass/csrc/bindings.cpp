@@ -143,6 +143,7 @@ void bind_tables(nb::module_ &module) {
         .def("decode_row", &decode_row, nb::arg("table"), nb::arg("row"))
         .def_prop_ro("nbytes", &Tables::nbytes, "Bytes of all packed tables.");
     tables.attr("types") = type_names();
+    tables.attr("panel_rows") = forwardpass::panel_rows;
 }
 
 }  // namespace
@@ -150,6 +151,7 @@ void bind_tables(nb::module_ &module) {
 NB_MODULE(_native, module) {
     module.doc() = "The C++ part of forwardpass.";
     module.def("cpu", &cpu, "What this processor and operating system let a program use.");
+    module.attr("cache_block") = forwardpass::kv_block;
     module.def("levels", &levels, "Instruction-set levels that run here, best first.");
     module.def("read_rate", &read_rate, nb::arg("nbytes"), nb::arg("threads"),
                nb::arg("repetitions"), "Bytes a second read from memory: the best repetition.");
