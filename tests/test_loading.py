@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 import forwardpass as fp
 from forwardpass.backends.levels import missing_reason
+from forwardpass.backends.threads import VARIABLES
 from forwardpass.computing import Computing
 from forwardpass.errors import RequestError, TokenizerError
 from forwardpass.formats import TensorFile
@@ -38,15 +40,16 @@ def test_leaving_a_model_closes_its_file(
     assert len(closed) == 2
 
 
-def test_the_number_of_threads_is_set_before_numpy_is_loaded(folder: Path) -> None:
+def test_the_reference_sets_its_number_of_threads_before_numpy_is_loaded(folder: Path) -> None:
     program = (
         "import sys, forwardpass as fp\n"
         "from forwardpass.backends.threads import threads_in_force\n"
-        "fp.load(sys.argv[1], threads=1)\n"
+        "fp.load(sys.argv[1], backend='reference', threads=1)\n"
         "print(threads_in_force())"
     )
     command = [sys.executable, "-c", program, str(folder)]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8")
+    given = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", env=given)
     assert done.stdout == "1\n", done.stderr
 
 
