@@ -31,7 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("architectures",),
     ("graph",),
     ("config", "hub"),
-    ("config_gguf_rope", "config_keys", "config_rope"),
+    ("config_gguf_rope", "config_keys", "config_kinds", "config_rope"),
     ("rope", "sampling", "text"),
     ("formats", "memory"),
     ("dtypes", "shapes", "units"),

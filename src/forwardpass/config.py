@@ -17,54 +17,12 @@ from forwardpass.config_keys import (
     REPEATS,
     brings_its_own_code,
 )
+from forwardpass.config_kinds import KINDS, NUMBERS, Kind
 from forwardpass.config_rope import RopeSpec, check_dims, check_theta, read_ropes
 from forwardpass.errors import ConfigError, did_you_mean
 from forwardpass.rope import FULL, LAYER_TYPES, SLIDING, Rope, finite, key_shown, shown
 
-MAX_LAYERS = 4_096
-MAX_SIZE = 2**31
-
-# The smallest whole number that each of these may be.
-_SIZES = {
-    "vocab_size": 1,
-    "hidden_size": 1,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 1,
-    "num_key_value_heads": 1,
-    "head_dim": 1,
-    "intermediate_size": 1,
-    "max_position_embeddings": 1,
-    "sliding_window": 1,
-    "sliding_window_pattern": 1,
-    "max_window_layers": 0,
-    "no_rope_layer_interval": 1,
-    "rotary_dim": 2,
-    "num_ln_in_parallel_attn": 1,
-    "word_embed_proj_dim": 1,
-    "original_max_position_embeddings": 2,
-}
-_NUMBERS = (
-    "norm_eps",
-    "query_pre_attn_scalar",
-    "final_logit_softcapping",
-    "attn_logit_softcapping",
-    "embedding_multiplier",
-    "attention_multiplier",
-    "residual_multiplier",
-    "logits_scaling",
-    "logit_scale",
-    "partial_rotary_factor",
-    "rope_theta",
-    "rope_local_base_freq",
-)
-_FLAGS = (
-    *("tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window"),
-    *("use_qk_norm", "qk_layernorm", "use_parallel_residual", "do_layer_norm_before"),
-    *("multi_query", "new_decoder_architecture"),
-)
-_WORDS = ("model_type", "hidden_act", "dtype")
-_OBJECTS = ("rope_scaling", "rope_parameters")
-_ROPE = ("rope_theta", *_OBJECTS)
+_ROPE = ("rope_theta", "rope_scaling", "rope_parameters")
 _SPELLINGS = {
     "torch_dtype": "dtype",
     "rms_norm_eps": "norm_eps",
@@ -83,7 +41,7 @@ _COMMON = frozenset(
         "norm_eps",
         "tie_word_embeddings",
         "layer_types",
-        *_WORDS,
+        *("model_type", "hidden_act", "dtype"),
     }
 )
 # Where null says "none, or derived" and not "the family's default".
@@ -103,6 +61,8 @@ class ModelConfig:
     `layer_types` has one entry a layer; `rope_parameters` one for each layer type that occurs.
     `rope_factors` says that the file carries the rope divisors as a tensor of head_dim / 2.
     `no_rope_layers` has a 1 for each layer that turns, as in SmolLM3's configs; empty: all do.
+    `own`: what the keys say that the family alone has (`ConfigSpec.keys`), read by `whole`,
+    `number`, `flag`, `word` and `entries`. Without attention heads their number and head_dim are 0.
     `accepted_unknown` lists keys that the caller chose to load without.
     """
 
@@ -141,6 +101,7 @@ class ModelConfig:
     rotary_dim: int | None = None
     dtype: str = "float32"
     rope_factors: bool = False
+    own: Mapping[str, object] = field(default_factory=dict)
     accepted_unknown: tuple[tuple[str, object], ...] = ()
 
     def window(self, layer: int) -> int | None:
@@ -157,6 +118,40 @@ class ModelConfig:
         """The rotary parameters of layer `layer`."""
         return self.rope_parameters[self.layer_types[layer]]
 
+    def has(self, key: str) -> bool:
+        """Whether the family's own `key` is set, by the config or by default."""
+        return self.own.get(key) is not None
+
+    def whole(self, key: str) -> int:
+        """The family's own `key`, a whole number."""
+        value = self.own[key]
+        assert isinstance(value, int)
+        return value
+
+    def number(self, key: str) -> float:
+        """The family's own `key`, a number."""
+        value = self.own[key]
+        assert isinstance(value, int | float)
+        return float(value)
+
+    def flag(self, key: str) -> bool:
+        """The family's own `key`, true or false."""
+        value = self.own[key]
+        assert isinstance(value, bool)
+        return value
+
+    def word(self, key: str) -> str:
+        """The family's own `key`, a string."""
+        value = self.own[key]
+        assert isinstance(value, str)
+        return value
+
+    def entries(self, key: str) -> tuple[object, ...]:
+        """The family's own `key`, a list."""
+        value = self.own[key]
+        assert isinstance(value, list | tuple)
+        return tuple(value)
+
 
 Derive = Callable[[dict[str, object]], "list[str] | None"]
 
@@ -169,14 +164,17 @@ def _nothing_to_derive(values: dict[str, object]) -> None:
 class ConfigSpec:
     """What one family understands in a config.
 
-    `understood`: keys it reads beyond the common ones. `defaults`: its values for absent keys
-    (for a key that is not understood: the one value that is neutral). `spellings`: its own names
-    for common keys. `accepts`: the values that can be honoured. `derive` fills in what follows from
+    `understood`: keys it reads beyond the common ones. `keys`: those that it alone has, with the
+    kind of their values; the builder reads them from `ModelConfig.own`, and null there says none.
+    `defaults`: its values for absent keys (for a key that is not understood: the one value that is
+    neutral). `spellings`: its own names for common keys. `accepts`: the values that can be
+    honoured. `derive` fills in what follows from
     other keys, such as which layers slide, and returns what cannot be honoured. `rope` is False for
     families without rotary positions, `ropes` says what theirs can be; `partial_rotary`: the share
     of each head that turns where the config names none (None: whole heads, always). `grouped` is
     False for those whose heads share the hidden width and are never grouped; `full_width` is True
-    for those whose heads share it and may be grouped.
+    for those whose heads share it and may be grouped. `attention` is False for those without
+    attention heads. `layer_kinds`: layer types that it has besides the two of attention.
     """
 
     defaults: Mapping[str, object] = field(default_factory=dict)
@@ -190,13 +188,16 @@ class ConfigSpec:
     partial_rotary: float | None = None
     grouped: bool = True
     full_width: bool = False
+    attention: bool = True
+    keys: Mapping[str, Kind] = field(default_factory=dict)
+    layer_kinds: tuple[str, ...] = ()
 
     @property
     def known(self) -> frozenset[str]:
         """Every key that this family reads, under its standard name."""
         rope = _ROPE if self.rope else ()
         part = () if self.partial_rotary is None else ("partial_rotary_factor",)
-        return _COMMON | self.understood | {*rope, *part}
+        return _COMMON | self.understood | {*rope, *part, *self.keys}
 
 
 def read_config(
@@ -221,7 +222,7 @@ def read_config(
     for key, default in spec.defaults.items():
         values.setdefault(key, default)
     values = {key: value for key, value in values.items() if value is not None}
-    _check_kinds(values, problems)
+    _check_kinds(values, {**KINDS, **spec.keys}, problems)
     for key, offered in spec.accepts.items():
         if values.get(key) not in (None, *offered):
             listed = ", ".join(map(shown, offered))
@@ -244,7 +245,8 @@ def read_config(
     values["rope_parameters"] = used
     known_fields = {f.name for f in fields(ModelConfig)}
     chosen = {key: value for key, value in values.items() if key in known_fields}
-    return ModelConfig(**chosen, accepted_unknown=taken)  # type: ignore[arg-type]
+    own = {key: values[key] for key in spec.keys if key in values}
+    return ModelConfig(**chosen, own=own, accepted_unknown=taken)  # type: ignore[arg-type]
 
 
 def _sort_keys(
@@ -260,7 +262,7 @@ def _sort_keys(
         name = spellings.get(key, key)
         if name in spec.known:
             if value is None:
-                if name in _NULL_SAYS_NONE:
+                if name in _NULL_SAYS_NONE or name in spec.keys:
                     values.setdefault(name, None)
             elif values.get(name) in (None, value):
                 values[name] = value
@@ -292,38 +294,20 @@ def _is_nothing(value: object) -> bool:
     return value is False or (not value and isinstance(value, str | list | dict))
 
 
-def _check_kinds(values: dict[str, object], problems: list[str]) -> None:
+def _check_kinds(values: dict[str, object], kinds: Mapping[str, Kind], problems: list[str]) -> None:
     """Drops and names what has a wrong type or lies out of range."""
     for key in list(values):
-        wanted = _wanted(key, values[key])
-        if wanted is not None:
-            problems.append(f"{key} = {shown(values.pop(key))}  (wanted {wanted})")
-    for key in _NUMBERS:
-        if key in values:
+        kind = kinds.get(key)
+        if kind is not None and not kind.fits(values[key]):
+            problems.append(f"{key} = {shown(values.pop(key))}  (wanted {kind.wanted})")
+        elif kind in NUMBERS:
             values[key] = finite(values[key])
-
-
-def _wanted(key: str, value: object) -> str | None:
-    """What the key's value should have been; None where it is that."""
-    if key in _SIZES:
-        least, most = _SIZES[key], MAX_LAYERS if key == "num_hidden_layers" else MAX_SIZE
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        fits = whole and least <= value <= most  # type: ignore[operator]
-        return None if fits else f"a whole number from {least} to {most:,}"
-    if key in _NUMBERS:
-        number = finite(value)
-        return None if number is not None and number > 0 else "a finite number above 0"
-    if key in _FLAGS:
-        return None if isinstance(value, bool) else "true or false"
-    if key in _WORDS:
-        return None if isinstance(value, str) else "a string"
-    if key in _OBJECTS:
-        return None if isinstance(value, Mapping) else "an object"
-    return None
 
 
 def _complete(values: dict[str, object], spec: ConfigSpec, where: str, problems: list[str]) -> None:
     """Fills in what follows from other keys, and checks that the sizes fit together."""
+    if not spec.attention:
+        values |= dict.fromkeys(("num_attention_heads", "num_key_value_heads", "head_dim"), 0)
     required = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
     missing = [key for key in (*required, "intermediate_size") if key not in values]
     if missing:
@@ -333,6 +317,28 @@ def _complete(values: dict[str, object], spec: ConfigSpec, where: str, problems:
     heads, hidden, layers = (
         _whole(values[key]) for key in ("num_attention_heads", "hidden_size", "num_hidden_layers")
     )
+    if spec.attention:
+        _check_heads(values, spec, hidden, heads, problems)
+    known = (*LAYER_TYPES, *spec.layer_kinds)
+    kinds = values.setdefault("layer_types", [FULL] * layers)
+    if (
+        not isinstance(kinds, list | tuple)
+        or len(kinds) != layers
+        or not all(kind in known for kind in kinds)
+    ):
+        problems.append(f"layer_types is not a list of {layers} entries from {known}")
+        return
+    values["layer_types"] = tuple(kinds)
+    if SLIDING in kinds and "sliding_window" not in spec.known:
+        problems.append("layer_types has sliding layers, which this family does not have")
+    elif SLIDING in kinds and values.get("sliding_window") is None:
+        problems.append("layer_types has sliding layers, but sliding_window is not set")
+
+
+def _check_heads(
+    values: dict[str, object], spec: ConfigSpec, hidden: int, heads: int, problems: list[str]
+) -> None:
+    """Completes the numbers of heads, and checks that they share the width as the family wants."""
     groups = _whole(values.setdefault("num_key_value_heads", heads))
     if "head_dim" not in values and hidden % heads:
         problems.append(f"hidden_size {hidden} is not a multiple of {heads} attention heads")
@@ -349,19 +355,6 @@ def _complete(values: dict[str, object], spec: ConfigSpec, where: str, problems:
             f"{groups} key/value heads of {head_dim}, where this family has as many as attention "
             f"heads ({heads}), which together are as wide as hidden_size ({hidden})"
         )
-    kinds = values.setdefault("layer_types", [FULL] * layers)
-    if (
-        not isinstance(kinds, list | tuple)
-        or len(kinds) != layers
-        or not all(kind in LAYER_TYPES for kind in kinds)
-    ):
-        problems.append(f"layer_types is not a list of {layers} entries from {LAYER_TYPES}")
-        return
-    values["layer_types"] = tuple(kinds)
-    if SLIDING in kinds and "sliding_window" not in spec.known:
-        problems.append("layer_types has sliding layers, which this family does not have")
-    elif SLIDING in kinds and values.get("sliding_window") is None:
-        problems.append("layer_types has sliding layers, but sliding_window is not set")
 
 
 def _whole(value: object) -> int:

@@ -175,7 +175,7 @@ class Profiler:
             spread=(trials[-1].seconds - trials[0].seconds) / 2,
             roles=tuple(
                 RoleTime(role, work.by_role[role], middle.by_role[role], predicted.by_role[role])
-                for role in Role
+                for role in backend.graph.roles
             ),
             work=work,
             predicted=predicted,

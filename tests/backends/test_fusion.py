@@ -14,7 +14,8 @@ from forwardpass.backends.reference import Reference
 from forwardpass.backends.slots import Use, assign, views
 from forwardpass.backends.steps import AttentionStep, HostStep, LinearStep, Plan, RowStep, Sums
 from forwardpass.errors import GraphError
-from forwardpass.graph.graph import Graph, GraphBuilder, Role, Value
+from forwardpass.graph.builder import GraphBuilder
+from forwardpass.graph.graph import Graph, Role, Value
 from forwardpass.graph.references import F32
 
 every_family = pytest.mark.parametrize("family", CONFIGS)

@@ -21,6 +21,7 @@ from forwardpass.work.machine import Ceilings, Machine
 from profiling.shapes import GPT2, LLAMA, tiny
 
 MACHINE = Machine("Some CPU", 2, 2, 0.25, Ceilings(20e9, 100e9), 12e9, "as a test says")
+DENSE = [role for role in Role if not role.startswith("mixer") and role != "mlp.router"]
 QUICK = ["--each", "2", "--repeat", "1"]
 NUMBER = {"type": "number", "minimum": 0}
 COUNT = {"type": "integer", "minimum": 0}
@@ -187,7 +188,7 @@ def test_one_object_holds_every_row_and_its_parts_add_up(
     assert [(row["visible"], row["tokens"]) for row in rows] == [(3, 1), (9, 1), (1, 1), (40, 40)]
     assert [row["passes"] for row in rows] == [2, 2, 2, 1]
     for row in rows:
-        assert [part["role"] for part in row["roles"]] == list(Role)
+        assert [part["role"] for part in row["roles"]] == DENSE
         assert sum(part["flop"] for part in row["roles"]) == row["flop"]
         assert sum(part["bytes"] for part in row["roles"]) == row["bytes"]
         seconds = sum(part["seconds"] for part in row["roles"])

@@ -11,8 +11,9 @@ from backends.tiny import CONFIGS
 from backends.tiny_llama import TINY_LLAMA
 from config.asking import accepting, config, refusal
 from forwardpass.architectures import family, model_types
-from forwardpass.config import MAX_LAYERS, ConfigSpec, read_config
+from forwardpass.config import ConfigSpec, read_config
 from forwardpass.config_keys import NEUTRAL
+from forwardpass.config_kinds import MAX_LAYERS
 from forwardpass.describe import describe_config, read_json_object
 from forwardpass.errors import ConfigError, FormatError
 from forwardpass.rope import FULL, SLIDING

@@ -14,7 +14,8 @@ import numpy.typing as npt
 import pytest
 
 from forwardpass.backends.levels import missing_reason
-from forwardpass.graph.ops import OPS, Op
+from forwardpass.graph.op import Op
+from forwardpass.graph.ops import OPS
 from kernels.stored import TYPES, Table
 from kernels.truths import F32, Attention, Inputs
 

@@ -16,7 +16,7 @@ from forwardpass.backends.backend import WeightSource
 from forwardpass.backends.reference import Reference
 from forwardpass.graph import references
 from forwardpass.graph.graph import Graph, Node, Value
-from forwardpass.graph.ops import OPS
+from forwardpass.graph.reference_table import REFERENCES
 from forwardpass.graph.references import F32, Ids
 from oracles.gpt_mutations import (
     WRONG_ATTRIBUTES,
@@ -187,7 +187,7 @@ Functions = Mapping[str, Callable[..., F32]]
 
 
 def right_functions() -> Functions:
-    return {name: getattr(references, name) for name in OPS}
+    return dict(REFERENCES)
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class _Wrongly:
     after: Callable[[F32], F32] = field(default=lambda result: result)
 
     def __call__(self, *arguments: object, **options: object) -> F32:
-        result: F32 = getattr(references, self.name)(*self.before(*arguments), **options)
+        result: F32 = REFERENCES[self.name](*self.before(*arguments), **options)
         return self.after(result)
 
 

@@ -120,7 +120,7 @@ def closed(family: str, sequences: Sequence[SequenceShape]) -> dict[Role, int]:
         sum(pairs(one.new, one.cached, window) for one in sequences) for window in WINDOWS[family]
     ]
     n, r = sum(one.new for one in sequences), sum(one.wanted for one in sequences)
-    return FORMULAS[config.model_type](config, n, r, by_layer)
+    return dict.fromkeys(Role, 0) | FORMULAS[config.model_type](config, n, r, by_layer)
 
 
 def counted(family: str, sequences: Sequence[SequenceShape]) -> dict[Role, int]:

@@ -3,7 +3,8 @@ from __future__ import annotations
 from forwardpass.architectures import family
 from forwardpass.config import ModelConfig, read_config
 from forwardpass.describe import describe_config
-from forwardpass.graph.graph import Graph, GraphBuilder, Role
+from forwardpass.graph.builder import GraphBuilder
+from forwardpass.graph.graph import Graph, Role
 from forwardpass.shapes import SHAPES
 from forwardpass.work.parameters import LayerKind, Part, parameter_table
 from forwardpass.work.token import weights_flop

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from forwardpass.architectures.family import SPLIT_QKV, Family, GgufNames, Stored, Transform
 from forwardpass.config import ConfigSpec, ModelConfig
-from forwardpass.graph.graph import Graph, GraphBuilder, Role
+from forwardpass.graph.builder import GraphBuilder
+from forwardpass.graph.graph import Graph, Role
 
 _MAX_HEADS = 2**16  # a slope is kept for each
 

@@ -60,10 +60,10 @@ class Family:
     put before the graph's names. `transforms`: how Hugging Face files store a tensor that is not
     stored as the graph wants it, by the end of its name. `buffers`: patterns (regular expressions)
     of stored tensors that no op reads. `renamed`: a checkpoint's name for a tensor, without prefix
-    -> the graph's. `stacks`: patterns of tensors that are the rows of one of the graph's; group 1
-    and `.weight` are its name, group 2 the row. `places`: prefixes of a model that is part of a
-    larger one, and what they are without that; `not_run`: patterns of the larger one's other
-    tensors.
+    -> the graph's. `stacks`: patterns of tensors that are the rows of one of the graph's; group 1,
+    a group 3 where there is one, and `.weight` are its name, group 2 is the row. `places`: prefixes
+    of a model that is part of a larger one, and what they are without that; `not_run`: patterns of
+    the larger one's other tensors.
     """
 
     model_type: str

@@ -13,7 +13,8 @@ from __future__ import annotations
 from forwardpass.architectures.family import LLAMA_TENSORS, Family, GgufNames, Transform
 from forwardpass.architectures.gemma3_text import FOUR_NORM_TENSORS
 from forwardpass.config import ConfigSpec, ModelConfig
-from forwardpass.graph.graph import Graph, GraphBuilder, Role
+from forwardpass.graph.builder import GraphBuilder
+from forwardpass.graph.graph import Graph, Role
 from forwardpass.rope import FULL, SLIDING
 
 

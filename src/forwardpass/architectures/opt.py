@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from forwardpass.architectures.family import Family
 from forwardpass.config import ConfigSpec, ModelConfig
-from forwardpass.graph.graph import Graph, GraphBuilder, Role, Value
+from forwardpass.graph.builder import GraphBuilder
+from forwardpass.graph.graph import Graph, Role, Value
 from forwardpass.graph.ops import ACTIVATIONS
 
 _FIRST = 2  # the row of position 0

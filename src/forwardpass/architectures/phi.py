@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from forwardpass.architectures.family import Family, GgufNames, Stored, Transform
 from forwardpass.config import ConfigSpec, ModelConfig
-from forwardpass.graph.graph import Graph, GraphBuilder, Role
+from forwardpass.graph.builder import GraphBuilder
+from forwardpass.graph.graph import Graph, Role
 from forwardpass.graph.ops import ACTIVATIONS
 
 

@@ -17,7 +17,8 @@ from forwardpass.architectures.family import LLAMA_TENSORS, Family, GgufNames, S
 from forwardpass.architectures.mistral import window_every_layer
 from forwardpass.config import ConfigSpec, ModelConfig
 from forwardpass.config_rope import RopeSpec
-from forwardpass.graph.graph import Graph, GraphBuilder, Role
+from forwardpass.graph.builder import GraphBuilder
+from forwardpass.graph.graph import Graph, Role
 
 
 def build(config: ModelConfig) -> Graph:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from forwardpass.architectures.family import LLAMA_TENSORS, Family, GgufNames
 from forwardpass.config import ConfigSpec, ModelConfig
-from forwardpass.graph.graph import Graph, GraphBuilder, Role
+from forwardpass.graph.builder import GraphBuilder
+from forwardpass.graph.graph import Graph, Role
 from forwardpass.rope import FULL, SLIDING
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from forwardpass.architectures.family import LLAMA_TENSORS, Family, GgufNames, Stored, Transform
 from forwardpass.architectures.qwen2 import QWEN_DEFAULTS, SLIDING_KEYS, window_late_layers
 from forwardpass.config import ConfigSpec, ModelConfig
-from forwardpass.graph.graph import Graph, GraphBuilder, Role
+from forwardpass.graph.builder import GraphBuilder
+from forwardpass.graph.graph import Graph, Role
 
 
 def build(config: ModelConfig) -> Graph:

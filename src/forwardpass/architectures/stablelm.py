@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from forwardpass.architectures.family import LLAMA_TENSORS, Family, GgufNames, Stored, Transform
 from forwardpass.config import ConfigSpec, ModelConfig
 from forwardpass.errors import ConfigError
-from forwardpass.graph.graph import Graph, GraphBuilder, Role
+from forwardpass.graph.builder import GraphBuilder
+from forwardpass.graph.graph import Graph, Role
 
 
 def build(config: ModelConfig) -> Graph:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from forwardpass.architectures.family import LLAMA_TENSORS, Family, GgufNames, Stored, Transform
 from forwardpass.config import ConfigSpec, ModelConfig
-from forwardpass.graph.graph import Graph, GraphBuilder, Role
+from forwardpass.graph.builder import GraphBuilder
+from forwardpass.graph.graph import Graph, Role
 from forwardpass.graph.ops import ACTIVATIONS
 from forwardpass.rope import SLIDING
 

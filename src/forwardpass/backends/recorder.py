@@ -85,5 +85,4 @@ class Recorder:
 def visible_pairs(node: Node, positions: Ids) -> int:
     """(query, visible key) pairs of a node that reads the cache."""
     seen = positions + 1
-    window = node.attributes.get("window")
-    return int((np.minimum(seen, window) if isinstance(window, int) else seen).sum())
+    return int((seen if node.reach is None else np.minimum(seen, node.reach)).sum())

@@ -17,9 +17,8 @@ from forwardpass.backends.backend import Part, WeightSource, check_pass, has_lea
 from forwardpass.backends.recorder import Recorder, visible_pairs
 from forwardpass.backends.threads import threads_in_force
 from forwardpass.errors import ComputeError
-from forwardpass.graph import references
 from forwardpass.graph.graph import Graph, Node, Value, Weight
-from forwardpass.graph.ops import OPS
+from forwardpass.graph.reference_table import REFERENCES
 from forwardpass.graph.references import F32, TILE, Ids
 
 References = Mapping[str, Callable[..., F32]]
@@ -77,9 +76,7 @@ class Reference:
 
     graph: Graph
     weights: WeightSource
-    functions: References = field(
-        default_factory=lambda: {name: getattr(references, name) for name in OPS}
-    )
+    functions: References = field(default_factory=lambda: dict(REFERENCES))
     _decoded: dict[str, F32] = field(default_factory=dict)
 
     name = "reference"
@@ -103,14 +100,13 @@ class Reference:
 
     def new_cache(self) -> Cache:
         """An empty cache for one sequence."""
-        return Cache(
-            {
-                state.name: np.zeros(
-                    (state.shape[0], _FIRST_CAPACITY, state.shape[1]), dtype=np.float32
-                )
-                for state in self.graph.states
-            }
-        )
+        stores: dict[str, F32] = {}
+        for node in self.graph.nodes:
+            if node.op.state and node.state is not None:
+                groups, _, width = node.output.shape  # of a latent state: what is expanded from it
+                shape = (groups, _FIRST_CAPACITY, width)
+                stores[node.state.name] = np.zeros(shape, np.float32)  # type: ignore[arg-type]
+        return Cache(stores)
 
     def run(
         self,
@@ -168,9 +164,10 @@ class Reference:
             with np.errstate(all="ignore"):
                 result = self._apply(node, arguments, cache, generated)
             seconds = time.perf_counter() - start
-            if result.dtype != np.float32:
+            wanted_type = np.int64 if node.op.integers else np.float32
+            if result.dtype != wanted_type:
                 raise ComputeError(
-                    f"{node.name} made {result.dtype}, where float32 is wanted",
+                    f"{node.name} made {result.dtype}, where {wanted_type.__name__} is wanted",
                     advice="A float64 scalar in the op promotes its result; wrap it in np.float32.",
                 )
             if check_finite and not np.isfinite(result).all():
@@ -190,7 +187,7 @@ class Reference:
         if node.op.phased:
             options["generated"] = generated
         if node.op.name == "heads":
-            options["e"] = node.output.shape[-1]  # type: ignore[assignment]
+            options["e"] = node.output.shape[-1]
         if node.state is not None:
             arguments = [*arguments, cache.stores[node.state.name]]
             options["start"] = cache.length

@@ -36,8 +36,8 @@ class StackedTensor(Tensor):
 def stacked(tensors: Mapping[str, Tensor], patterns: Iterable[str]) -> dict[str, Tensor]:
     """The tensors, those whose names match a pattern put together as `{group 1}.weight`.
 
-    Group 2 of the pattern is the row. Tensors that are not all the rows from 0 on, of one type and
-    shape, stay what they are.
+    Group 2 of the pattern is the row; a group 3 follows group 1 in the name. Tensors that are not
+    all the rows from 0 on, of one type and shape, stay what they are.
     """
     result = dict(tensors)
     for pattern in patterns:
@@ -45,7 +45,8 @@ def stacked(tensors: Mapping[str, Tensor], patterns: Iterable[str]) -> dict[str,
         for name in tensors:
             match = re.fullmatch(pattern, name)
             if match is not None and str(int(match[2])) == match[2]:
-                found.setdefault(f"{match[1]}.weight", {})[int(match[2])] = name
+                rest = match[3] if match.re.groups > 2 else ""
+                found.setdefault(f"{match[1]}{rest}.weight", {})[int(match[2])] = name
         for name, rows in found.items():
             parts = tuple(tensors[rows[row]] for row in sorted(rows))
             alike = len({(part.dtype.name, part.shape) for part in parts}) == 1

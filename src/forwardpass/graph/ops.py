@@ -1,9 +1,11 @@
 """The op table: every op that a model may be made of, stated once.
 
-A row holds the op's named axes, its FLOP rule, its byte rule, the tolerance that a backend is held
-to, and a source. The NumPy reference is the function of the same name in `graph/references.py`
-(kept apart so that counting needs no NumPy). Rules take axis sizes by name; `pairs` is the number
-of (query, visible key) pairs of the pass in this layer. A multiply-add is 2 FLOP.
+A row (`graph/op.py`) holds the op's named axes, its FLOP rule, its byte rule, the tolerance that a
+backend is held to, and a source. This file has the rows of dense models, `ops_experts.py` those of
+mixtures of experts and `ops_mixers.py` those of recurrent layers. The NumPy reference is the
+function of the same name in `graph/references.py` (kept apart so that counting needs no NumPy).
+Rules take axis sizes by name; `pairs` is the number of (query, visible key) pairs of the pass in
+this layer. A multiply-add is 2 FLOP.
 
 FLOP of the op's own role and FLOP of `other` (norms, activations, softmax, adds, rope) are separate
 rules that are never added to each other. The per-element rules of `other`: norm 4, softmax 3 a
@@ -12,48 +14,17 @@ is turned), scale 1, soft cap 3; a bias, also one of ALiBi, is the start value o
 table look-up moves bytes: 0. docs/accounting.md gives the reasons.
 
 Axes: n tokens of the pass, r rows whose logits are wanted, s tokens visible in the cache, d hidden,
-h query heads, g key/value heads, e head_dim, f intermediate, v vocabulary, i and o the inputs and
-outputs of a table.
+h query heads, g key/value heads, e head_dim, w elements of a value's head, f intermediate, v
+vocabulary, i and o the inputs and outputs of a table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from forwardpass.graph.op import Op
+from forwardpass.graph.ops_experts import EXPERTS
+from forwardpass.graph.ops_mixers import MIXERS
 
-Rule = Callable[..., int]
-
-
-def _zero(**_: int) -> int:
-    return 0
-
-
-@dataclass(frozen=True)
-class Op:
-    """One row of the table.
-
-    `axes`: inputs and weights -> output. `flops` counts for the node's role, `other` for the role
-    `other`. `lookup` marks ops that read only `n` rows of their weight instead of all of it.
-    `constant` marks ops whose weight is a constant that a file happens to store, not learned.
-    `state` marks the ops that write a cache and return its visible part. `phased` ops sum prompt
-    rows in tiles and generated rows one by one; `graph/references.py` says why. `tolerance` is the
-    largest relative error of another backend's float32 result.
-    """
-
-    name: str
-    axes: str
-    source: str
-    flops: Rule = _zero
-    other: Rule = _zero
-    attributes: tuple[str, ...] = field(default=())
-    lookup: bool = False
-    constant: bool = False
-    state: bool = False
-    phased: bool = False
-    tolerance: float = 1e-5
-
-
-_TABLE = (
+_DENSE = (
     Op(
         "embed",
         axes="n, v d -> n d",
@@ -154,10 +125,10 @@ _TABLE = (
     ),
     Op(
         "attention",
-        axes="n h e, g s e, g s e, n -> n h e",
-        flops=lambda h, e, pairs, **_: 4 * h * e * pairs,
+        axes="n h e, g s e, g s w, n -> n h w",
+        flops=lambda h, e, w, pairs, **_: 2 * h * (e + w) * pairs,
         other=lambda h, pairs, **_: 3 * h * pairs,
-        attributes=("scale", "window", "softcap", "slopes"),
+        attributes=("scale", "window", "softcap", "slopes", "absorbed"),
         phased=True,
         source="arXiv:1706.03762 section 3.2, grouped as in arXiv:2305.13245; windows as in "
         "arXiv:2310.06825, soft caps as in arXiv:2408.00118, slopes as in arXiv:2108.12409",
@@ -182,13 +153,13 @@ _TABLE = (
     ),
     Op(
         "silu_multiply",
-        axes="n f, n f -> n f",
+        axes="... f, ... f -> ... f",
         other=lambda elements, **_: 5 * elements,
         source="SwiGLU: silu(gate) × up; arXiv:2002.05202",
     ),
     Op(
         "gelu_multiply",
-        axes="n f, n f -> n f",
+        axes="... f, ... f -> ... f",
         other=lambda elements, **_: 9 * elements,
         source="GeGLU with the tanh form: gelu(gate) × up; arXiv:2002.05202",
     ),
@@ -212,7 +183,7 @@ _TABLE = (
         tolerance=0.0,
     ),
 )
-OPS: dict[str, Op] = {op.name: op for op in _TABLE}
+OPS: dict[str, Op] = {op.name: op for op in (*_DENSE, *EXPERTS, *MIXERS)}
 
 # `hidden_act` in configs -> the op of an MLP without a gate. `gelu_fast` rounds √(2/π) otherwise.
 ACTIVATIONS: dict[str, str] = {

@@ -14,6 +14,7 @@ backends are held to. Two rules make a row's result independent of what else is 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -143,38 +144,36 @@ def attention(
     window: int | None,
     softcap: float | None,
     slopes: tuple[float, ...] | None = None,
+    absorbed: tuple[int, int] | None = None,
     generated: bool = False,
 ) -> F32:
-    """For each query, the softmax-weighted mix of the values that it sees, n h e.
+    """For each query, the softmax-weighted mix of the values that it sees, n h w.
 
     Query n at `positions[n]` sees keys 0 … positions[n], the last `window` of them where given.
-    `slopes` lower each head's scores by slope × distance (ALiBi).
+    `slopes` lower each head's scores by slope × distance (ALiBi). `absorbed` concerns counting
+    alone.
     """
-    n, h, e = q.shape
-    g = keys.shape[0]
-    first = int(positions[0])
-    size = 1 if generated else TILE
-    outs: list[F32] = []
-    for start in range(0, n, size):
-        tile = q[start : start + size]
-        rows = tile.shape[0]
-        seen = first + start + size
-        low = max(0, first + start - window + 1) if window is not None else 0
-        if rows < size:
-            tile = np.concatenate([tile, np.zeros((size - rows, h, e), np.float32)])
-        # queries grouped by the key/value head that they share: g (h/g rows) e
-        grouped = tile.reshape(-1, g, h // g, e).transpose(1, 2, 0, 3).reshape(g, -1, e)
-        scores = grouped @ keys[:, low:seen].swapaxes(1, 2) * np.float32(scale)
-        if softcap is not None:
-            scores = np.tanh(scores / np.float32(softcap)) * np.float32(softcap)
-        scores = scores.reshape(g, h // g, tile.shape[0], seen - low)
-        if slopes is not None:
-            scores += _biases(slopes, first + start, low, scores.shape)
-        scores[:, :, _hidden(first + start, tile.shape[0], low, seen, window)] = -np.inf
-        weights = _softmax(scores).reshape(g, -1, seen - low)
-        mixed = (weights @ values[:, low:seen]).reshape(g, h // g, tile.shape[0], e)
-        outs.append(mixed.transpose(2, 0, 1, 3).reshape(-1, h, e)[:rows])
-    return np.concatenate(outs)
+    shape = _Scores(scale, window, softcap, slopes, None)
+    return _attend(q, keys, values, int(positions[0]), shape, generated)
+
+
+def attention_sinks(
+    q: F32,
+    keys: F32,
+    values: F32,
+    positions: Ids,
+    sinks: F32,
+    *,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+    slopes: tuple[float, ...] | None = None,
+    absorbed: tuple[int, int] | None = None,
+    generated: bool = False,
+) -> F32:
+    """Like `attention`, with the head's entry of `sinks` as one more score in each softmax."""
+    shape = _Scores(scale, window, softcap, slopes, sinks)
+    return _attend(q, keys, values, int(positions[0]), shape, generated)
 
 
 def gelu(x: F32) -> F32:
@@ -288,6 +287,44 @@ def _erfc(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return found
 
 
+@dataclass(frozen=True)
+class _Scores:
+    """What attention makes of a query and a key."""
+
+    scale: float
+    window: int | None
+    softcap: float | None
+    slopes: tuple[float, ...] | None
+    sinks: F32 | None
+
+
+def _attend(q: F32, keys: F32, values: F32, first: int, shape: _Scores, generated: bool) -> F32:
+    n, h, e = q.shape
+    g, window = keys.shape[0], shape.window
+    size = 1 if generated else TILE
+    outs: list[F32] = []
+    for start in range(0, n, size):
+        tile = q[start : start + size]
+        rows = tile.shape[0]
+        seen = first + start + size
+        low = max(0, first + start - window + 1) if window is not None else 0
+        if rows < size:
+            tile = np.concatenate([tile, np.zeros((size - rows, h, e), np.float32)])
+        # queries grouped by the key/value head that they share: g (h/g rows) e
+        grouped = tile.reshape(-1, g, h // g, e).transpose(1, 2, 0, 3).reshape(g, -1, e)
+        scores = grouped @ keys[:, low:seen].swapaxes(1, 2) * np.float32(shape.scale)
+        if shape.softcap is not None:
+            scores = np.tanh(scores / np.float32(shape.softcap)) * np.float32(shape.softcap)
+        scores = scores.reshape(g, h // g, tile.shape[0], seen - low)
+        if shape.slopes is not None:
+            scores += _biases(shape.slopes, first + start, low, scores.shape)
+        scores[:, :, _hidden(first + start, tile.shape[0], low, seen, window)] = -np.inf
+        weights = softmax(scores, shape.sinks).reshape(g, -1, seen - low)
+        mixed = (weights @ values[:, low:seen]).reshape(g, h // g, tile.shape[0], -1)
+        outs.append(mixed.transpose(2, 0, 1, 3).reshape(tile.shape[0], h, -1)[:rows])
+    return np.concatenate(outs)
+
+
 def _hidden(
     first: int, rows: int, low: int, seen: int, window: int | None
 ) -> npt.NDArray[np.bool_]:
@@ -300,8 +337,23 @@ def _hidden(
     return hidden
 
 
-def _softmax(scores: F32) -> F32:
+def softmax(scores: F32, sinks: F32 | None = None) -> F32:
+    """e^score over the sum of them, along the last axis.
+
+    `sinks`: one more score for each of the first two axes' heads, which no weight is given for.
+    """
     highest: F32 = scores.max(axis=-1, keepdims=True)
+    if sinks is not None:
+        extra = sinks.reshape(*scores.shape[:2], 1, 1)
+        highest = np.maximum(highest, extra)
     exponents: F32 = np.exp(scores - highest)
     total: F32 = exponents.sum(axis=-1, keepdims=True, dtype=np.float32)
+    if sinks is not None:
+        total = total + np.exp(extra - highest)
     return exponents / total
+
+
+def sigmoid(x: F32) -> F32:
+    """1 ÷ (1 + e^−x); e^−x overflows to infinity for very negative x, and the quotient is 0."""
+    with np.errstate(over="ignore"):
+        return np.float32(1) / (np.float32(1) + np.exp(-x))

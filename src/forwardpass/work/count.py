@@ -23,8 +23,10 @@ _ACTIVATION_WIDTH = 4  # bytes of a float32
 class Work:
     """What some part of a pass does.
 
-    `flop`: arithmetic. `weight_bytes`: tables as stored, each read once a pass. `cache_read` and
-    `cache_written`: bytes of the KV cache. `activation_bytes`: values read and written in between.
+    `flop`: arithmetic. `weight_bytes`: tables as stored, each read once a pass; of experts' tables
+    those of the experts that a token of the pass is expected to choose. `cache_read` and
+    `cache_written`: bytes of the KV cache and of recurrent states. `activation_bytes`: values read
+    and written in between.
     """
 
     flop: int = 0
@@ -107,8 +109,7 @@ def node_flop(node: Node, shape: PassShape) -> tuple[int, int]:
     """FLOP for the node's role, and FLOP for `other`."""
     sizes = {name: _resolve(dim, shape) for name, dim in node.sizes.items() if name[0] != "."}
     sizes["elements"] = _elements(node.output.shape, shape)
-    window = node.attributes.get("window")
-    sizes["pairs"] = shape.pairs(window if isinstance(window, int) else None)
+    sizes["pairs"] = shape.pairs(node.reach)
     return node.op.flops(**sizes), node.op.other(**sizes)
 
 
@@ -123,11 +124,25 @@ def kv_bytes_per_token(graph: Graph, width: int) -> int:
     return width * sum(state.elements_per_token for state in graph.states)
 
 
+def state_bytes(graph: Graph, width: int) -> int:
+    """Bytes that a sequence keeps whatever its length: the states of recurrent layers."""
+    return width * sum(state.elements_per_sequence for state in graph.states)
+
+
 def kv_bytes(graph: Graph, tokens: int, width: int) -> int:
     """Bytes of the KV cache for `tokens` tokens; a layer with a window stops growing at it."""
     return width * sum(
         state.elements_per_token * min(tokens, state.window or tokens) for state in graph.states
     )
+
+
+def expected_experts(experts: int, chosen: int, tokens: int) -> float:
+    """Different experts that a pass of `tokens` tokens is expected to read in one layer.
+
+    experts × (1 − (1 − chosen/experts)^tokens): every token chooses on its own, every expert
+    equally often. Trained routers are near to that; a run reports the experts really read.
+    """
+    return experts * (1 - (1 - chosen / experts) ** tokens)
 
 
 def _node_weight_bytes(
@@ -141,6 +156,9 @@ def _node_weight_bytes(
             continue  # a tied table that this pass reads whole anyway
         if node.op.lookup:
             total += weight_bytes(weight) // weight.shape[0] * shape.tokens
+        elif node.op.experts:
+            hit = expected_experts(weight.shape[0], _resolve(node.sizes["k"], shape), shape.tokens)
+            total += round(weight_bytes(weight) / weight.shape[0] * hit)
         else:
             total += weight_bytes(weight)
             read.add(weight.name)
@@ -151,7 +169,8 @@ def _cache_bytes(node: Node, shape: PassShape, width: int) -> tuple[int, int]:
     if node.state is None:
         return 0, 0
     row = node.state.elements_per_token * width
-    return shape.visible(node.state.window) * row, shape.tokens * row
+    kept = node.state.elements_per_sequence * width * len(shape.sequences)
+    return shape.visible(node.state.window) * row + kept, shape.tokens * row + kept
 
 
 def _activation_bytes(node: Node, shape: PassShape) -> int:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from math import prod
 
 from forwardpass.graph.graph import Graph, Node, Role, Weight
 
 ATTENTION = (Role.QKV, Role.READ, Role.ATTENTION_OUTPUT)
-MLP = (Role.MLP_UP, Role.MLP_DOWN)
+MIXER = (Role.MIXER_IN, Role.MIXER_SCAN, Role.MIXER_OUT)
+MLP = (Role.MLP_ROUTER, Role.MLP_UP, Role.MLP_DOWN)
 
 # The last word of a projection's name in checkpoints -> what it is called here.
 _CALLED = {
@@ -28,15 +30,21 @@ _CALLED = {
     "gate_proj": "gate",
     "up_proj": "up",
     "down_proj": "down",
+    "w1": "gate",
+    "w3": "up",
+    "w2": "down",
     "embed": "embedding",
     "add_positions": "positions",
 }
 _CALLED_BY_ROLE = {
     Role.ATTENTION_OUTPUT: "output",
+    Role.MLP_ROUTER: "router",
+    Role.MIXER_OUT: "out of the mixer",
     Role.MLP_UP: "expand",
     Role.MLP_DOWN: "shrink",
     Role.HEAD: "head",
 }
+_OF_EXPERTS = " of all experts"
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -59,17 +67,22 @@ class Part:
 
 @dataclass(frozen=True)
 class LayerKind:
-    """Layers that consist of the same parts; `layers` are their numbers."""
+    """Layers that consist of the same parts; `layers` are their numbers.
+
+    `mixer`: the parts of a layer that mixes tokens otherwise than by attention.
+    """
 
     layers: tuple[int, ...]
     attention: tuple[Part, ...]
+    mixer: tuple[Part, ...]
     mlp: tuple[Part, ...]
     norms: tuple[Part, ...]
 
     @property
     def elements(self) -> int:
         """Elements of one such layer."""
-        return sum(part.elements for part in (*self.attention, *self.mlp, *self.norms))
+        parts = (*self.attention, *self.mixer, *self.mlp, *self.norms)
+        return sum(part.elements for part in parts)
 
 
 @dataclass(frozen=True)
@@ -142,12 +155,14 @@ def _signature(node: Node) -> tuple[object, ...]:
 
 def _kind(layers: tuple[int, ...], nodes: Sequence[Node]) -> LayerKind:
     attention = [node for node in nodes if node.role in ATTENTION]
+    mixer = [node for node in nodes if node.role in MIXER]
     mlp = [node for node in nodes if node.role in MLP]
-    rest = [node for node in nodes if node.role not in (*ATTENTION, *MLP)]
+    rest = [node for node in nodes if node.role not in (*ATTENTION, *MIXER, *MLP)]
     on_heads = [node for node in rest if _on_heads(node)]
     return LayerKind(
         layers,
         (*_tables(attention), *_biases(attention), *_norms(on_heads, "head norm")),
+        (*_tables(mixer), *_biases(mixer)),
         (*_alike(list(_tables(mlp))), *_biases(mlp)),
         tuple(_norms([node for node in rest if node not in on_heads], "norm")),
     )
@@ -157,8 +172,10 @@ def _tables(nodes: Iterable[Node]) -> Iterator[Part]:
     """The table of each node: as stored where it is looked up, else inputs × outputs."""
     for node in nodes:
         table = node.weights[0]
-        shape = table.shape if node.op.lookup else table.shape[::-1]
-        yield Part(label(node), shape)
+        if node.op.experts:
+            yield Part(f"{label(node)}{_OF_EXPERTS}", table.shape[:0:-1], table.shape[0])
+        else:
+            yield Part(label(node), table.shape if node.op.lookup else table.shape[::-1])
 
 
 def label(node: Node) -> str:
@@ -179,11 +196,12 @@ def _biases(nodes: Iterable[Node]) -> Iterator[Part]:
 
 
 def _alike(parts: list[Part]) -> Iterator[Part]:
-    """One part for all tables, where they have the same two sizes in either order."""
-    if len(parts) > 1 and len({tuple(sorted(part.shape)) for part in parts}) == 1:
-        yield Part(", ".join(part.label for part in parts), parts[0].shape, len(parts))
-    else:
-        yield from parts
+    """Neighbors as one part, where they have the same two sizes in either order."""
+    for _, group in groupby(parts, lambda part: (part.tables, sorted(part.shape))):
+        first, *others = group
+        labels = [part.label.removesuffix(_OF_EXPERTS) for part in (first, *others)]
+        of = _OF_EXPERTS if first.label.endswith(_OF_EXPERTS) else ""
+        yield Part(", ".join(labels) + of, first.shape, len(labels) * first.tables)
 
 
 def _norms(nodes: Sequence[Node], word: str) -> Iterator[Part]:

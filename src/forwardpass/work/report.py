@@ -106,8 +106,10 @@ def _layer_rows(kind: LayerKind, layers: int) -> list[Row]:
         label = f"  layers {_numbers(kind.layers)}"
         cells = (exact(times), exact(kind.elements), exact(times * kind.elements))
         rows.append(Row(label, cells))
-    rows += [_layer_row(part, times) for part in kind.attention]
-    rows.append(_together("attention together", kind.attention, kind))
+    for label, parts in (("attention", kind.attention), ("mixer", kind.mixer)):
+        rows += [_layer_row(part, times) for part in parts]
+        if parts:
+            rows.append(_together(f"{label} together", parts, kind))
     rows += [_layer_row(part, times, kind if len(kind.mlp) == 1 else None) for part in kind.mlp]
     if len(kind.mlp) > 1:
         rows.append(_together("MLP together", kind.mlp, kind))
@@ -217,7 +219,7 @@ def _by_role(flop: FlopPerToken, graph: Graph) -> Iterator[list[str]]:
         width = _ROLE_FLOP + _ROLE_SHARE
         heads = "".join(f"{exact(at.visible) + ' visible':>{width}}" for at in columns)
         lines = [f"{'by role':<{_ROLE_LABEL}}{heads}"]
-        for role in Role:
+        for role in graph.roles:
             if role is not Role.OTHER:
                 cells = (_role_cell(at.by_role[role], at.total, unit) for at in columns)
                 lines.append(_labelled(role, "".join(cells)))

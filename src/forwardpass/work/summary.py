@@ -20,6 +20,7 @@ from forwardpass.work.passes import PassShape
 from forwardpass.work.token import (
     Alike,
     Growth,
+    active_elements,
     alike,
     crossover,
     flop_by_role,
@@ -206,7 +207,7 @@ def count_model(description: Description, asked: Asked = NOTHING_ASKED) -> Count
         architecture=description.family.model_type,
         parameters=_parameters(description),
         bytes=_bytes(description, asked.dtype),
-        flop_per_token=_flop(nodes, parts, weights, asked.visible),
+        flop_per_token=_flop(graph, nodes, parts, weights, asked.visible),
         kv_bytes_per_token=width * sum(part.kv_elements for part in parts),
         crossover_tokens=crossover(weights, parts),
         answer=answer,
@@ -300,11 +301,11 @@ def _parameters(description: Description) -> Parameters:
     return Parameters(
         unique=unique,
         stored=description.stored_parameters,
-        active=unique,
+        active=sum(active_elements(description.graph).values()),
         embedding=table.in_embedding,
         layers=table.in_layers,
         head=table.in_head,
-        by_role={str(role): count for role, count in table.by_role.items()},
+        by_role={str(role): table.by_role[role] for role in description.graph.roles},
     )
 
 
@@ -346,19 +347,19 @@ def _type_of_config(name: str, where: str) -> str:
 
 
 def _flop(
-    nodes: Alike, parts: Sequence[Growth], weights: int, visible: Sequence[int]
+    graph: Graph, nodes: Alike, parts: Sequence[Growth], weights: int, visible: Sequence[int]
 ) -> FlopPerToken:
     per_visible = sum(part.flop for part in parts)
     one = flop_by_role(nodes, PassShape.decode(1))
     return FlopPerToken(
         weights=weights,
-        matmul=total(one) - one[Role.READ],
+        matmul=total(one) - one[Role.READ] - one[Role.MIXER_SCAN],
         per_visible_token=per_visible,
-        at=tuple(_at(nodes, tokens) for tokens in visible),
+        at=tuple(_at(graph, nodes, tokens) for tokens in visible),
     )
 
 
-def _at(nodes: Alike, visible: int) -> AtVisible:
+def _at(graph: Graph, nodes: Alike, visible: int) -> AtVisible:
     by_role = flop_by_role(nodes, PassShape.decode(visible))
     own, other = total(by_role), by_role[Role.OTHER]
     return AtVisible(
@@ -366,5 +367,5 @@ def _at(nodes: Alike, visible: int) -> AtVisible:
         total=own,
         other=other,
         total_with_other=own + other,
-        by_role={str(role): flop for role, flop in by_role.items()},
+        by_role={str(role): by_role[role] for role in graph.roles},
     )

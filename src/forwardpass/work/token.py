@@ -36,7 +36,7 @@ def alike(graph: Graph) -> Alike:
         key = (
             node.op.name,
             node.role,
-            node.attributes.get("window"),
+            node.reach,
             node.output.shape,
             tuple(node.sizes.items()),
         )
@@ -60,9 +60,23 @@ def total(by_role: dict[Role, int]) -> int:
 
 
 def weights_flop(graph: Graph) -> int:
-    """2 × every parameter that does arithmetic: all but the tables that are only looked up."""
-    unique = sum(weight.elements for weight in graph.parameters)
-    return 2 * (unique - sum(weight.elements for weight in graph.embedding_only))
+    """2 × every parameter that does arithmetic for a token.
+
+    All but the tables that are only looked up, and of experts only the chosen ones.
+    """
+    idle = {weight.name for weight in graph.embedding_only}
+    return 2 * sum(
+        elements for name, elements in active_elements(graph).items() if name not in idle
+    )
+
+
+def active_elements(graph: Graph) -> dict[str, int]:
+    """Parameters that one token reads, by weight: of experts' tables the share of the chosen."""
+    shares = graph.experts
+    return {
+        weight.name: int(weight.elements * shares.get(weight.name, 1))
+        for weight in graph.parameters
+    }
 
 
 def growth(graph: Graph, nodes: Alike) -> tuple[Growth, ...]:
@@ -72,12 +86,13 @@ def growth(graph: Graph, nodes: Alike) -> tuple[Growth, ...]:
     flop: dict[int | None, int] = {}
     for node, count in nodes:
         if node.role is Role.READ and node.state is None:
-            window = _window(node.attributes.get("window"))
+            window = node.reach
             layers[window] = layers.get(window, 0) + count
             flop[window] = flop.get(window, 0) + count * node_flop(node, one)[0]
     elements = dict.fromkeys(layers, 0)
     for state in graph.states:
-        elements[state.window] = elements.get(state.window, 0) + state.elements_per_token
+        if state.elements_per_token:
+            elements[state.window] = elements.get(state.window, 0) + state.elements_per_token
     return tuple(
         Growth(window, layers.get(window, 0), flop.get(window, 0), elements[window])
         for window in sorted(elements, key=lambda w: (w is None, w or 0))
@@ -106,7 +121,3 @@ def crossover(weights: int, parts: Sequence[Growth]) -> int | None:
         fixed += part.flop * part.window
         growing -= part.flop
     return None
-
-
-def _window(value: object) -> int | None:
-    return value if isinstance(value, int) else None
