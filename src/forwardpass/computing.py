@@ -94,6 +94,11 @@ class Computing:
         packing: Callable[[int, int], None] | None = None,
     ) -> tuple[Backend, tuple[str, ...]]:
         """The same for a graph and any weights. `decode`: the reference decodes them at once."""
+        if graph.counted_only:
+            raise RequestError(
+                f"{label}: {graph.config.model_type} is counted and planned by this version, not "
+                f"run: no backend computes {', '.join(graph.counted_only)}"
+            )
         reason = missing_reason()
         note = None if reason is None else f"reference backend (NumPy): {reason}"
         if self.backend != REFERENCE and reason is None:
@@ -157,6 +162,13 @@ def cache_bytes(graph: Graph, tokens: int, width: int) -> int:
 
 def without_kernel(graph: Graph) -> str | None:
     """What keeps the graph from running natively, or None."""
+    for node in graph.nodes:
+        if node.op.experts:
+            return "mixtures of experts"
+        if node.op.name == "attention_sinks":
+            return "attention sinks"
+        if node.op.name == "attention" and node.sizes["e"] != node.sizes["w"]:
+            return "values narrower than keys"
     for state in graph.states:
         width = state.shape[-1]
         if width % _HEAD_DIM_STEP or width > _MOST_HEAD_DIM:

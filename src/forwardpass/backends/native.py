@@ -36,8 +36,8 @@ from forwardpass.backends.tables import (
 )
 from forwardpass.backends.threads import native_threads
 from forwardpass.errors import ComputeError, RequestError, did_you_mean
-from forwardpass.graph import references
 from forwardpass.graph.graph import Graph, Weight
+from forwardpass.graph.reference_table import REFERENCES
 from forwardpass.graph.references import F32, Ids
 
 ROWS = 64  # of a chunk
@@ -344,7 +344,7 @@ class _Chunk:
                 shape = [size for size in value.shape[1:] if isinstance(size, int)]
                 arguments.append(found.reshape(len(found), *shape))
         arguments += [backend.weights.numpy(weight.name) for weight in node.weights]
-        function: Callable[..., F32] = getattr(references, node.op.name)
+        function: Callable[..., F32] = REFERENCES[node.op.name]
         with np.errstate(all="ignore"):
             made = function(*arguments, **node.attributes)
         if self.check and not np.isfinite(made).all():
