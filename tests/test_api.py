@@ -43,6 +43,7 @@ PUBLIC = [
     "assistant",
     "count",
     "load",
+    "plan",
     "raw",
     "system",
     "user",

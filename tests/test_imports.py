@@ -21,13 +21,13 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli",),
     ("__init__",),
     ("loading",),
-    ("counting", "model"),
+    ("counting", "model", "pages", "planning"),
     ("answer", "opening"),
     ("generate", "scoring"),
     ("benching", "computing", "engine", "profiling"),
     ("backends", "work"),
     ("describe",),
-    ("config_gguf", "text_part", "weights"),
+    ("config_gguf", "text_part", "towers", "weights"),
     ("architectures",),
     ("graph",),
     ("config", "hub"),
@@ -96,7 +96,14 @@ def test_the_package_imports_none_of_its_judges(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["count", "llama-3.1-8b"]], ids=" ".join
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        ["count", "llama-3.1-8b"],
+        ["plan", "llama-3.1-8b", "--machine", "h100"],
+    ],
+    ids=" ".join,
 )
 def test_looking_something_up_loads_no_numbers_no_templates_and_no_extension(
     arguments: list[str],

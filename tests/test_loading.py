@@ -126,11 +126,10 @@ def test_whoever_loads_is_told_how_far_the_packing_is(folder: Path) -> None:
     computing = Computing("native")
     opened = open_to_run(folder, computing)
     with ready(opened, computing, packing=lambda done, total: told.append((done, total))):
-        assert len(told) > 2
+        # How often depends on how fast other threads pack: tests of `PackedWeights.add` know.
         totals = {total for _, total in told}
-        assert len(totals) == 1
+        assert totals == {told[-1][0]}
         assert [done for done, _ in told] == sorted({done for done, _ in told})
-        assert told[-1][0] == told[-1][1]
 
 
 def test_a_shape_without_weights_is_not_run() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from architectures.experts import as_stored
 from backends.tiny import random_weight
 from formats import gguf_writer, safetensors_writer
 from forwardpass.describe import describe_config
@@ -150,7 +151,7 @@ def _folder(
         folder / "model.safetensors",
         {
             name: safetensors_writer.TensorData("F32", values.shape, values.tobytes())
-            for name, values in weights.items()
+            for name, values in as_stored(weights, str(config["model_type"])).items()
         },
     )
     return folder

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from forwardpass.generate import Candidate, Step
     from forwardpass.loading import load
     from forwardpass.model import Generation, Model, Raw, raw
+    from forwardpass.planning import plan
     from forwardpass.text.messages import assistant, system, user
 
 _HOMES = {
@@ -60,6 +61,7 @@ _HOMES = {
     "assistant": "text.messages",
     "count": "counting",
     "load": "loading",
+    "plan": "planning",
     "raw": "model",
     "system": "text.messages",
     "user": "text.messages",
@@ -89,6 +91,7 @@ __all__ = [
     "assistant",
     "count",
     "load",
+    "plan",
     "raw",
     "system",
     "user",

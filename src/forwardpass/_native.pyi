@@ -106,7 +106,6 @@ class Tables:
     """Packed tables and their memory."""
 
     types: ClassVar[list[str]]
-    panel_rows: ClassVar[int]
     def __init__(self, threads: int) -> None: ...
     def add(
         self,
@@ -118,14 +117,29 @@ class Tables:
     ) -> int:
         """Packs a table from its stored rows, of which `order` names one for each row."""
 
-    def room(self, type: str, rows: int, cols: int) -> int:
-        """Room for a table that is filled in parts; zeros at first. Its number."""
+    def queue(
+        self,
+        type: str,
+        rows: int,
+        cols: int,
+        stored: NDArray[np.uint8],
+        order: NDArray[np.int64] | None,
+        mapped: bool,
+    ) -> int:
+        """As `add`, but packed by other threads, from now on; the table is zeros until then.
 
-    def fill(self, table: int, first: int, count: int, stored: NDArray[np.uint8]) -> None:
-        """Packs `count` rows of a table from row `first` on, a multiple of 16.
-
-        `count` is one too, but for the last rows of the table.
+        `mapped`: `stored` is a file, mapped read-only, whose pages are given up on the way.
         """
+
+    def wait(self, seconds: float) -> bool:
+        """Waits for the queued tables, `seconds` at most; whether all are packed."""
+
+    def stop(self) -> None:
+        """Ends the packing; tables still queued stay as they are."""
+
+    @property
+    def packed(self) -> int:
+        """Bytes of queued rows, as they were stored, that are packed."""
 
     def add_mlx4(
         self,

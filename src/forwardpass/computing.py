@@ -70,18 +70,27 @@ class Computing:
         *,
         context: int | None = None,
         packing: Callable[[int, int], None] | None = None,
+        meanwhile: Callable[[], None] | None = None,
     ) -> tuple[Backend, tuple[str, ...]]:
         """The backend with the description's weights, and what there is to say about it.
 
         `context`: the tokens that were asked for by number, whose cache has to fit beside the
-        weights. `packing` is called with the bytes of tables that are packed, and of all.
+        weights. `packing` is called with the bytes of tables that are packed, and of all;
+        `meanwhile` is run while other threads pack, or before the reference takes the weights.
 
         Raises RequestError where the native backend was asked for and has no kernel for the model;
         WeightsError where memory does not hold weights and cache.
         """
         weights = description.weights
         assert weights is not None  # a model that is to be run has them
-        return self.backend_of(description.graph, weights, label, context=context, packing=packing)
+        return self.backend_of(
+            description.graph,
+            weights,
+            label,
+            context=context,
+            packing=packing,
+            meanwhile=meanwhile,
+        )
 
     def backend_of(
         self,
@@ -92,19 +101,21 @@ class Computing:
         decode: bool = True,
         context: int | None = None,
         packing: Callable[[int, int], None] | None = None,
+        meanwhile: Callable[[], None] | None = None,
     ) -> tuple[Backend, tuple[str, ...]]:
         """The same for a graph and any weights. `decode`: the reference decodes them at once."""
-        if graph.counted_only:
+        if graph.counted_only or not graph.proven:
+            why = f"no backend computes {', '.join(graph.counted_only)}"
             raise RequestError(
                 f"{label}: {graph.config.model_type} is counted and planned by this version, not "
-                f"run: no backend computes {', '.join(graph.counted_only)}"
+                f"run: {why if graph.counted_only else 'its logits are held to no other program'}"
             )
         reason = missing_reason()
         note = None if reason is None else f"reference backend (NumPy): {reason}"
         if self.backend != REFERENCE and reason is None:
             lacking = without_kernel(graph)
             if lacking is None:
-                return self._native(graph, weights, label, context, packing)
+                return self._native(graph, weights, label, context, packing, meanwhile)
             if self.backend == NATIVE:
                 raise RequestError(
                     f"{label}: the native backend has no kernel for {lacking}",
@@ -112,6 +123,8 @@ class Computing:
                 )
             note = f"reference backend (NumPy): there is no kernel for {lacking}"
             self._check_reference()
+        if meanwhile is not None:
+            meanwhile()
         from forwardpass.backends.reference import Reference
 
         backend = Reference(graph, weights)
@@ -132,6 +145,7 @@ class Computing:
         label: str,
         context: int | None,
         packing: Callable[[int, int], None] | None,
+        meanwhile: Callable[[], None] | None,
     ) -> tuple[Backend, tuple[str, ...]]:
         from forwardpass import _native
         from forwardpass.backends.native import KV_WIDTHS, Native, memory_needed
@@ -143,7 +157,14 @@ class Computing:
         asked = "" if context is None else " (--context)"
         what = f"{label}: its weights and the cache of {exact(tokens)} tokens{asked}"
         require_memory(memory_needed(graph, weights) + cached, what)
-        backend = Native(graph, weights, self.threads or 0, kv_type, progress=packing)
+        backend = Native(
+            graph,
+            weights,
+            self.threads or 0,
+            kv_type,
+            progress=packing,
+            meanwhile=meanwhile,
+        )
         return backend, backend.notes
 
     def _check_reference(self) -> None:
@@ -167,6 +188,8 @@ def without_kernel(graph: Graph) -> str | None:
             return "mixtures of experts"
         if node.op.name == "attention_sinks":
             return "attention sinks"
+        if node.op.name == "join_heads":
+            return "latent attention"
         if node.op.name == "attention" and node.sizes["e"] != node.sizes["w"]:
             return "values narrower than keys"
     for state in graph.states:

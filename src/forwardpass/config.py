@@ -122,33 +122,41 @@ class ModelConfig:
         """Whether the family's own `key` is set, by the config or by default."""
         return self.own.get(key) is not None
 
+    def _own(self, key: str) -> object:
+        if not self.has(key):
+            raise ConfigError(f"{key} is missing or null, which a {self.model_type} needs")
+        return self.own[key]
+
     def whole(self, key: str) -> int:
-        """The family's own `key`, a whole number."""
-        value = self.own[key]
+        """The family's own `key`, a whole number.
+
+        Errors: ConfigError where the config sets none; so of the other kinds.
+        """
+        value = self._own(key)
         assert isinstance(value, int)
         return value
 
     def number(self, key: str) -> float:
         """The family's own `key`, a number."""
-        value = self.own[key]
+        value = self._own(key)
         assert isinstance(value, int | float)
         return float(value)
 
     def flag(self, key: str) -> bool:
         """The family's own `key`, true or false."""
-        value = self.own[key]
+        value = self._own(key)
         assert isinstance(value, bool)
         return value
 
     def word(self, key: str) -> str:
         """The family's own `key`, a string."""
-        value = self.own[key]
+        value = self._own(key)
         assert isinstance(value, str)
         return value
 
     def entries(self, key: str) -> tuple[object, ...]:
         """The family's own `key`, a list."""
-        value = self.own[key]
+        value = self._own(key)
         assert isinstance(value, list | tuple)
         return tuple(value)
 
@@ -310,6 +318,8 @@ def _complete(values: dict[str, object], spec: ConfigSpec, where: str, problems:
         values |= dict.fromkeys(("num_attention_heads", "num_key_value_heads", "head_dim"), 0)
     required = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
     missing = [key for key in (*required, "intermediate_size") if key not in values]
+    if missing and problems:
+        raise _refusal(where, problems, [])  # which says why
     if missing:
         raise ConfigError(
             f"{where}: without settings that it needs", *missing, advice="Is it complete?"

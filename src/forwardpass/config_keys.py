@@ -69,6 +69,10 @@ REASONS: Mapping[str, str] = {
 }
 
 
+# Families whose published files are named after another.
+_NAMED_AFTER: Mapping[str, str] = {
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2"), "deepseek"),
+}
 _OF_INPUTS = ("AutoTokenizer", "AutoProcessor", "AutoImageProcessor", "AutoFeatureExtractor")
 
 
@@ -84,7 +88,8 @@ def brings_its_own_code(auto_map: object, model_type: object) -> bool:
     computing = [value for key, value in auto_map.items() if key not in _OF_INPUTS]
     names = [name for value in computing for name in _listed(value)]
     kind = re.escape(str(model_type))
-    standard = re.compile(rf"(.*--)?(configuration|modeling)_{kind}\.\w+")
+    other = re.escape(_NAMED_AFTER.get(str(model_type), str(model_type)))
+    standard = re.compile(rf"(.*--)?(configuration|modeling)_({kind}|{other})\.\w+")
     return not all(isinstance(name, str) and standard.fullmatch(name) for name in names)
 
 

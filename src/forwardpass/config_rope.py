@@ -24,11 +24,16 @@ class RopeSpec:
     """What a family's rope can be.
 
     `kinds`: the names of types, and what they mean. `own_sliding`: sliding layers have parameters
-    of their own, and a scaling without layer type is that of the full layers alone.
+    of their own, and a scaling without layer type is that of the full layers alone. `absent`: the
+    scaling where the config names none. `of_images`: parameters that mean nothing to text, whose
+    positions are the same on every axis. `like_full`: layer types that turn as full ones do.
     """
 
     kinds: Mapping[str, str] = field(default_factory=lambda: COMMON_KINDS)
     own_sliding: bool = False
+    absent: Mapping[str, object] = field(default_factory=dict)
+    of_images: frozenset[str] = frozenset()
+    like_full: tuple[str, ...] = ()
 
 
 def read_ropes(
@@ -44,8 +49,14 @@ def read_ropes(
     """
     parameters = values.get("rope_parameters") or {}
     scaling = values.get("rope_scaling") or {}
+    if not parameters and not scaling:
+        scaling = spec.absent
     assert isinstance(parameters, Mapping)
     assert isinstance(scaling, Mapping)
+    parameters, scaling = (
+        {key: value for key, value in given.items() if key not in spec.of_images}
+        for given in (parameters, scaling)
+    )
     if parameters and scaling and parameters != scaling:
         problems.append("rope_parameters beside rope_scaling: they are one setting")
     local = values.get("rope_local_base_freq")
@@ -74,6 +85,8 @@ def read_ropes(
             given = _context(values, spec, where, theta, partial, nested)
             found[kind] = read_rope(chosen, given, faults)
             problems += [fault for fault in faults if fault not in problems]
+    if FULL in found:
+        found |= dict.fromkeys(spec.like_full, found[FULL])
     return found
 
 

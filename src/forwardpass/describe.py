@@ -18,11 +18,12 @@ from forwardpass.config_gguf import config_from_gguf
 from forwardpass.config_gguf_rope import SHORT_FACTORS
 from forwardpass.errors import ConfigError, FormatError
 from forwardpass.formats.packed import Scheme, unpacked
-from forwardpass.formats.quantization import take_quantization
+from forwardpass.formats.quantization import KEYS, READABLE_METHODS, take_quantization
 from forwardpass.formats.strict_json import parse_object
 from forwardpass.formats.tensors import TensorFile
 from forwardpass.graph.graph import Graph
 from forwardpass.text_part import text_part, within
+from forwardpass.towers import tower_elements
 from forwardpass.weights import Tie, Weights, place, tie_of
 
 ROPE_FACTORS = frozenset({"rope_freqs.weight", SHORT_FACTORS})
@@ -35,7 +36,8 @@ class Description:
 
     `file` and `weights` are None for a shape or a lone config. `tie` says how embedding and head
     are stored (None without a file). `quantization` is what the config says of it; `file` then has
-    the tables that it makes of several stored tensors.
+    the tables that it makes of several stored tensors. `tower`: parameters of what the model has
+    besides its text part, where its config alone was read and tells them.
     """
 
     label: str
@@ -46,6 +48,7 @@ class Description:
     weights: Weights | None = None
     tie: Tie | None = None
     quantization: str | None = None
+    tower: int | None = None
 
     @property
     def unique_parameters(self) -> int:
@@ -67,13 +70,35 @@ def describe_config(
     accept_unknown: Iterable[str] = (),
 ) -> Description:
     """The description of a config alone."""
+    outer_raw = raw
     raw, outer, where = text_part(raw, where)
     family = within(family_of(_model_type(raw, where), where), outer)
-    raw, scheme, taken = take_quantization(raw, where, accept_unknown)
+    raw, quantization, taken = _said_of_quantization(raw, where, accept_unknown)
     config = read_config(raw, family.spec, where, accept_unknown)
     config = replace(config, accepted_unknown=(*config.accepted_unknown, *taken))
-    quantization = scheme.packing.label if scheme else None
-    return Description(label, family, config, family.build(config), quantization=quantization)
+    graph = family.build(config)
+    return Description(
+        label, family, config, graph, quantization=quantization, tower=tower_elements(outer_raw)
+    )
+
+
+def _said_of_quantization(
+    raw: Mapping[str, object], where: str, accept_unknown: Iterable[str]
+) -> tuple[Mapping[str, object], str | None, tuple[tuple[str, object], ...]]:
+    """The config without what it says of quantization, and that in words.
+
+    No file is to be read here, so a known method that this version cannot read is only named.
+    """
+    try:
+        raw, scheme, taken = take_quantization(raw, where, accept_unknown)
+    except ConfigError:
+        said = raw.get(KEYS[0])
+        method = said.get("quant_method") if isinstance(said, Mapping) else None
+        if method not in READABLE_METHODS:
+            raise
+        rest = {key: value for key, value in raw.items() if key not in KEYS}
+        return rest, f"{method} that this version cannot read", ()
+    return raw, scheme.packing.label if scheme else None, taken
 
 
 def describe_file(

@@ -13,15 +13,14 @@ from forwardpass.describe import Description, read_json_object
 from forwardpass.errors import ConfigError, RequestError, TokenizerError
 from forwardpass.hub.paths import reference_text
 from forwardpass.opening import Opened, open_model, weights_missing
-from forwardpass.text.chat import Chat
-from forwardpass.text.from_folder import from_folder
-from forwardpass.text.from_gguf import from_gguf
-from forwardpass.text.templates import Templates
-from forwardpass.text.tokenizer import Tokenizer
 
-# NumPy must not be loaded before `set_threads`, so what computes is imported where it is used.
+# NumPy must not be loaded before `set_threads`, so what computes is imported where it is used; what
+# reads text too, which takes a while that the packing of tables can use.
 if TYPE_CHECKING:
+    from forwardpass.backends.backend import Backend
     from forwardpass.model import Model
+    from forwardpass.text.chat import Chat
+    from forwardpass.text.tokenizer import Tokenizer
 
 GENERATION_CONFIG = "generation_config.json"
 FilePath = str | os.PathLike[str]
@@ -118,21 +117,37 @@ def _ready(
     pre: str | None,
     packing: Packing | None,
 ) -> Model:
-    from forwardpass.engine.runner import Runner
-    from forwardpass.model import Model, whole_number
-
     description = opened.description
     if description is None or description.weights is None:
         raise _not_to_be_run(opened)
-    most = description.config.context
-    tokens = most if context is None else whole_number("context", context, most)
+    tokens = description.config.context
+    if context is not None:
+        from forwardpass.model import whole_number
+
+        tokens = whole_number("context", context, tokens)
     defaults = _generation_config(opened)
-    tokenizer, chat = _text(opened, defaults, template, pre)
-    _check_vocabulary(opened.label, tokenizer, description)
+    finish: list[Callable[[Backend, tuple[str, ...]], Model]] = []
+
+    def read_text() -> None:
+        from forwardpass.engine.runner import Runner
+        from forwardpass.model import Model
+
+        tokenizer, chat = _text(opened, defaults, template, pre)
+        _check_vocabulary(opened.label, tokenizer, description)
+        finish.append(
+            lambda backend, notes: Model(
+                description, tokenizer, chat, Runner(backend, tokens), defaults, notes
+            )
+        )
+
     backend, notes = computing.backend_for(
-        description, opened.label, context=None if context is None else tokens, packing=packing
+        description,
+        opened.label,
+        context=None if context is None else tokens,
+        packing=packing,
+        meanwhile=read_text,
     )
-    return Model(description, tokenizer, chat, Runner(backend, tokens), defaults, notes)
+    return finish[0](backend, notes)
 
 
 def _check_vocabulary(label: str, tokenizer: Tokenizer, description: Description) -> None:
@@ -157,6 +172,11 @@ def _text(
     template: FilePath | None,
     pre: str | None,
 ) -> tuple[Tokenizer, Chat | None]:
+    from forwardpass.text.chat import Chat
+    from forwardpass.text.from_folder import from_folder
+    from forwardpass.text.from_gguf import from_gguf
+    from forwardpass.text.templates import Templates
+
     if opened.file is not None and opened.file.format == "gguf":
         metadata = opened.file.metadata
         tokenizer = from_gguf(metadata, name=opened.label, pre=pre)

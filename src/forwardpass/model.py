@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from forwardpass.answer import Answer
 from forwardpass.describe import Description
@@ -18,9 +17,11 @@ from forwardpass.generate import Step, generate
 from forwardpass.sampling.random import fresh_seed
 from forwardpass.sampling.ranges import ENGINE_DEFAULTS
 from forwardpass.sampling.settings import SamplingSettings, resolve
-from forwardpass.text.chat import Chat
 from forwardpass.text.messages import check_values, conversation_from, is_list, user
 from forwardpass.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from forwardpass.text.chat import Chat
 
 DEFAULT_MAX_TOKENS = 1_024
 
@@ -176,6 +177,8 @@ class Model:
 
     async def agenerate(self, prompt: Prompt, **options: Unpack[Options]) -> Answer:
         """`generate` without blocking the event loop; cancelled, it stops within one step."""
+        import asyncio  # a long import, which few need
+
         going = await asyncio.to_thread(lambda: self.stream(prompt, **options))
         while await asyncio.to_thread(next, going, None) is not None:
             pass
@@ -183,6 +186,8 @@ class Model:
 
     async def astream(self, prompt: Prompt, **options: Unpack[Options]) -> AsyncIterator[Step]:
         """`stream` without blocking the event loop."""
+        import asyncio
+
         going = await asyncio.to_thread(lambda: self.stream(prompt, **options))
         while (step := await asyncio.to_thread(next, going, None)) is not None:
             yield step

@@ -277,6 +277,7 @@ class _RoleClock(Recorder):
         output: tuple[int, ...],
         pairs: int,
         seconds: float,
+        experts: int | None = None,
     ) -> None:
         self.spent[node.role] += seconds
 

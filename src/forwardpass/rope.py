@@ -29,6 +29,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
         "original_max_position_embeddings",
     ),
     "longrope": ("short_factor", "long_factor", "original_max_position_embeddings"),
+    "proportional": (),
 }
 _OPTIONAL: Mapping[str, tuple[str, ...]] = {
     "yarn": (
@@ -41,6 +42,7 @@ _OPTIONAL: Mapping[str, tuple[str, ...]] = {
         "truncate",
     ),
     "longrope": ("factor", "attention_factor"),
+    "proportional": ("factor",),
 }
 # What a type's name means. Longrope belongs to families whose config class knows its keys.
 COMMON_KINDS: Mapping[str, str] = {
@@ -93,8 +95,12 @@ class Rope:
     `yarn` divides pairs that turn fewer than `beta_slow` times within the original positions,
     keeps those that turn more than `beta_fast` times, and blends between (arXiv:2309.00071);
     `longrope` divides each by a factor of its own (arXiv:2402.13753). `dynamic` changes the base
-    beyond the trained length, up to which it is plain rope. The turned elements are multiplied by
-    `attention_factor`; they are the first dims = head_dim × `partial_rotary_factor` of a head.
+    beyond the trained length, up to which it is plain rope. `proportional` turns the fastest pairs
+    of whole heads, a share `partial_rotary_factor` of them; it is counted, not run. The turned
+    elements are multiplied by `attention_factor`; they are the first
+    dims = head_dim × `partial_rotary_factor` of a head.
+    `whole_factor` is what YaRN's `mscale_all_dim` lengthens whole queries and keys by: families
+    that do so multiply their scores by its square, others leave it.
 
     `limit`: how many positions a sequence may have before all of its angles change.
     """
@@ -109,6 +115,7 @@ class Rope:
     beta_slow: float = 1.0
     truncate: bool = True
     attention_factor: float = 1.0
+    whole_factor: float = 1.0
     short_factor: tuple[float, ...] = ()
     partial_rotary_factor: float = 1.0
     limit: int | None = None
@@ -163,8 +170,8 @@ def read_rope(values: Mapping[str, object], given: RopeContext, problems: list[s
     short, long = (found.get(key) for key in _LISTS)
     if isinstance(short, tuple) and isinstance(long, tuple) and len(short) != len(long):
         problems.append(f"{where} has {len(short)} entries of short_factor, {len(long)} of long")
-    if numbers.get("high_freq_factor", 4.0) <= numbers.get("low_freq_factor", 1.0):
-        problems.append(f"{where}.high_freq_factor is not above low_freq_factor")
+    if numbers.get("high_freq_factor", 4.0) < numbers.get("low_freq_factor", 1.0):
+        problems.append(f"{where}.high_freq_factor is below low_freq_factor")
     if len(problems) > before:
         return Rope(given.theta)
     return _rope(kind, theta, numbers, found, given)
@@ -253,7 +260,8 @@ def _rope(
             beta_fast=numbers.get("beta_fast", 32.0),
             beta_slow=numbers.get("beta_slow", 1.0),
             truncate=found.get("truncate") is not False,
-            attention_factor=numbers.get("attention_factor") or _yarn_length(factor, numbers),
+            attention_factor=numbers.get("attention_factor") or _yarn_lengths(factor, numbers),
+            whole_factor=_yarn_length(factor, numbers.get("mscale_all_dim", 0.0)),
         )
     if kind == "longrope":
         # The family's own key wins over the one among the parameters.
@@ -272,14 +280,16 @@ def _rope(
     return scaled
 
 
-def _yarn_length(factor: float, numbers: Mapping[str, float]) -> float:
-    """The factor on turned elements that YaRN recommends; arXiv:2309.00071 equation 22."""
+def _yarn_length(factor: float, mscale: float) -> float:
+    """The factor on elements that YaRN recommends; arXiv:2309.00071 equation 22."""
+    return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
 
-    def length(mscale: float) -> float:
-        return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
 
-    mscale, all_dim = (numbers.get(key, 0.0) for key in _ZERO_IS_NONE)
-    return length(mscale) / length(all_dim) if mscale and all_dim else length(1.0)
+def _yarn_lengths(factor: float, numbers: Mapping[str, float]) -> float:
+    """That on turned elements: relative to whole ones where the parameters give both."""
+    mscale, all_dim = (_yarn_length(factor, numbers.get(key, 0.0)) for key in _ZERO_IS_NONE)
+    both = all(numbers.get(key) for key in _ZERO_IS_NONE)
+    return mscale / all_dim if both else _yarn_length(factor, 1.0)
 
 
 def _longrope_length(factor: float, original: float) -> float:
@@ -310,7 +320,7 @@ def inverse_frequencies(rope: Rope, dims: int) -> list[float]:
 
 def _llama3(angle: float, rope: Rope) -> float:
     turns = rope.original_max_position_embeddings * angle / (2 * math.pi)
-    if turns < rope.low_freq_factor:
+    if turns <= rope.low_freq_factor:  # where both factors are equal, nothing is between them
         return angle / rope.factor
     if turns > rope.high_freq_factor:
         return angle

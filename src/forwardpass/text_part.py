@@ -14,15 +14,30 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from forwardpass.architectures.family import Family
-from forwardpass.config_keys import NEUTRAL
+from forwardpass.config_keys import NEUTRAL, brings_its_own_code
 from forwardpass.errors import ConfigError
 
 # The outer model_type -> that of the text part where it names none.
-_TEXT_TYPES = {"gemma3": "gemma3_text", "mistral3": "mistral", "llava": "llama"}
+_TEXT_TYPES = {
+    "gemma3": "gemma3_text",
+    "gemma4": "gemma4_text",
+    "kimi_k25": "kimi_k2",
+    "llama4": "llama4_text",
+    "llava": "llama",
+    "mistral3": "mistral",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+}
 _OTHER_PARTS = frozenset({"vision_config"})
+_HEAR = ("gemma4",)  # of these an audio_config is a part, too
 _ABOUT_IMAGES = frozenset(
     {
         *("boi_token_id", "boi_token_index", "eoi_token_id", "eoi_token_index", "ignore_index"),
+        *("audio_token_id", "boa_token_id", "eoa_token_id", "eoa_token_index"),
+        *("video_token_id", "vision_start_token_id", "vision_end_token_id"),
+        "vision_soft_tokens_per_image",
+        *("media_placeholder_token_id", "use_unified_vision_chunk", "video_placeholder"),
+        *("projection_hidden_size", "projection_layer_norm_eps"),
         *("image_seq_length", "image_token_id", "image_token_index", "mm_tokens_per_image"),
         *("multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size"),
         *("vision_feature_layer", "vision_feature_select_strategy"),
@@ -36,7 +51,10 @@ _PLACES = {
     "model.language_model.": "model.",
     "language_model.": "",
 }
-_NOT_RUN = (r"(model\.)?(vision_tower|vision_model|multi_modal_projector)\..*",)
+_TOWERS = "vision_tower|vision_model|visual"
+_BEHIND = "multi_modal_projector|mm_projector|embed_vision"
+_NOT_RUN = (rf"(model\.)?({_TOWERS}|{_BEHIND})\..*",)
+_NOT_HEARD = (r"(model\.)?(audio_tower|embed_audio)\..*",)
 
 
 def text_part(
@@ -60,6 +78,10 @@ def text_part(
     for key, value in raw.items():
         if key in ("model_type", "text_config") or key in _OTHER_PARTS:
             continue
+        if key == "audio_config" and outer in _HEAR:
+            continue
+        if key == "auto_map" and not brings_its_own_code(value, outer):
+            continue
         if key in _SHARED and value is not None:
             found[key] = value
             if key in _DTYPES:
@@ -75,4 +97,5 @@ def within(family: Family, outer: str | None) -> Family:
     """The family as its tensors are named inside of an outer model."""
     if outer is None:
         return family
-    return replace(family, places=_PLACES, not_run=_NOT_RUN)
+    hears = _NOT_HEARD if outer in _HEAR else ()
+    return replace(family, places=_PLACES, not_run=(*family.not_run, *_NOT_RUN, *hears))

@@ -18,6 +18,7 @@ from forwardpass.config import ModelConfig
 from forwardpass.errors import WeightsError
 from forwardpass.formats.packed import PackedTensor
 from forwardpass.formats.packings import Gptq
+from forwardpass.formats.parted import parted
 from forwardpass.formats.source import MappedFile, quoted
 from forwardpass.formats.stacked import stacked
 from forwardpass.formats.tensors import StoredTensor, Tensor, TensorFile
@@ -50,7 +51,8 @@ class Placed:
 class Weights:
     """Every weight of a graph by name, and the stored tensors that no op reads.
 
-    `not_run`: those of parts of the model that are not run, such as a tower that sees images.
+    `not_run`: those of parts of the model that are not run: a tower that sees images, layers that
+    predict further tokens.
     """
 
     placed: Mapping[str, Placed]
@@ -70,6 +72,8 @@ class Weights:
             return array + np.float32(1)
         if found.transform is Transform.AS_STORED:
             return np.ascontiguousarray(array)
+        if found.transform is Transform.ONE_ROW:
+            return np.ascontiguousarray(array).reshape(found.weight.shape)
         if found.transform is Transform.SPLIT_GROUPS:
             return _split(array, self.config)
         heads = self.config.num_attention_heads
@@ -115,7 +119,8 @@ def place(graph: Graph, family: Family, file: TensorFile) -> Weights:
             continue
         transform = _transform(weight.name, family, file.format)
         wanted = weight.shape[::-1] if transform is Transform.TRANSPOSE else weight.shape
-        if stored.shape != wanted:
+        one_row = transform is Transform.ONE_ROW and stored.shape == weight.shape[1:]
+        if stored.shape != wanted and not one_row:
             problems.append(
                 f"{_shown(stored)} is {_by(stored.shape)}, the config asks for {_by(wanted)}"
             )
@@ -127,7 +132,9 @@ def place(graph: Graph, family: Family, file: TensorFile) -> Weights:
         named = any(re.fullmatch(pattern, name) for pattern in family.buffers)
         if tied_again or named or _is_idle_bias(name, stored, placed):
             buffers.append(stored)
-        elif any(re.fullmatch(pattern, name) for pattern in family.not_run):
+        elif any(re.fullmatch(pattern, name) for pattern in family.not_run) or _predicts(
+            name, graph.config
+        ):
             not_run.append(stored)
         else:
             problems.append(f"left over: {_shown(stored)} {_by(stored.shape)}")
@@ -140,6 +147,15 @@ def place(graph: Graph, family: Family, file: TensorFile) -> Weights:
             advice="A tensor not understood could change the answer, so loading stops here.",
         )
     return Weights(placed, tuple(buffers), graph.config, tuple(not_run))
+
+
+def _predicts(name: str, config: ModelConfig) -> bool:
+    """Whether it belongs to a layer behind the others that predicts a further token."""
+    match = re.match(r"model\.layers\.(0|[1-9]\d{0,5})\.", name)
+    further = config.own.get("num_nextn_predict_layers")
+    if match is None or not isinstance(further, int):
+        return False
+    return 0 <= int(match[1]) - config.num_hidden_layers < further
 
 
 def _is_idle_bias(name: str, stored: Tensor, placed: Mapping[str, Placed]) -> bool:
@@ -195,7 +211,7 @@ def _stored_names(
                 "tensor"
             )
         found[graph_name] = stored
-    return found if file.format == "gguf" else stacked(found, family.stacks)
+    return found if file.format == "gguf" else stacked(parted(found, family.parts), family.stacks)
 
 
 def _without_prefix(name: str, family: Family) -> str:

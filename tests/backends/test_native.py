@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.tiny import CONFIGS, VOCABULARY, RandomWeights, random_tokens, tiny_graph
+from backends.tiny import (
+    CONFIGS,
+    VOCABULARY,
+    WITH_KERNELS,
+    RandomWeights,
+    random_tokens,
+    tiny_graph,
+)
 from forwardpass.backends.levels import missing_reason
 from forwardpass.backends.recorder import Recorder
 from forwardpass.backends.reference import Reference
@@ -39,7 +46,7 @@ CHANGES: dict[str, dict[str, object]] = {
     ),
     "stablelm": {**WIDER, "partial_rotary_factor": 0.75},
 }
-every_family = pytest.mark.parametrize("family", CONFIGS)
+every_family = pytest.mark.parametrize("family", WITH_KERNELS)
 
 
 def graph_of(family: str) -> Graph:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +22,6 @@ from forwardpass.backends.reference import Reference
 from forwardpass.describe import Description, describe_config, describe_file
 from forwardpass.dtypes import DTYPES
 from forwardpass.formats import blocks, open_tensors
-from forwardpass.formats.source import MappedFile
 from forwardpass.graph.references import F32
 
 if missing_reason() is not None:
@@ -29,6 +31,7 @@ from forwardpass import _native
 from forwardpass.backends.native import Native
 from forwardpass.backends.tables import bf16_of
 
+SMAPS = Path("/proc/self/smaps")
 VOCABULARY, WIDTH, INNER, HEADS, GROUPS, HEAD = 61, 256, 512, 16, 4, 16
 CONFIG: Mapping[str, object] = {
     "model_type": "llama",
@@ -293,33 +296,74 @@ def test_tables_in_parts_of_other_kinds_are_bf16_and_are_named(
 
 
 @pytest.mark.parametrize("kind", PACKED)
-def test_a_table_packed_in_pieces_is_the_one_packed_at_once(kind: str) -> None:
-    shape = (75, WIDTH)
-    table = np.frombuffer(stored(kind, shape, np.random.default_rng(3)), np.uint8).reshape(75, -1)
+def test_a_table_that_other_threads_pack_is_the_one_packed_at_once(kind: str) -> None:
+    """In many pieces of about 1 MB: rows of all of them are looked at, and the last."""
+    rows, rng = 16 * 1_200 + 5, np.random.default_rng(3)
+    few = np.frombuffer(stored(kind, (75, WIDTH), rng), np.uint8).reshape(75, -1)
+    table = np.tile(few, (rows // 75 + 1, 1))[:rows].reshape(-1)
+    order = rng.permutation(rows)[: rows - 3]
     tables = _native.Tables(2)
-    whole, parts = tables.add(kind, *shape, table.reshape(-1)), tables.room(kind, *shape)
-    for first, last in ((32, 64), (64, 75), (0, 32)):
-        tables.fill(parts, first, last - first, table[first:last].reshape(-1))
-    for row in range(len(table)):
-        np.testing.assert_array_equal(tables.decode_row(parts, row), tables.decode_row(whole, row))
-    for first, last in ((8, 24), (0, 8), (64, 80), (-16, 0), (80, 96), (16, 16)):
-        with pytest.raises(ValueError, match=r"rows from row .* whole panels of 16 rows"):
-            tables.fill(parts, first, last - first, table[: last - first].reshape(-1))
-    with pytest.raises(ValueError, match=r"11 x 256 .* bytes are offered"):
-        tables.fill(parts, 64, 11, table[64:74].reshape(-1))
+    pairs = [
+        (
+            tables.queue(kind, count, WIDTH, table, given, mapped=False),
+            tables.add(kind, count, WIDTH, table, given),
+        )
+        for count, given in ((rows, None), (len(order), order))
+    ]
+    while not tables.wait(0.01):
+        pass
+    assert tables.packed == (rows + len(order)) * few.shape[1]
+    looked = [*rng.integers(0, rows - 3, 200), *range(40), *range(rows - 40, rows - 3)]
+    for queued, whole in pairs:
+        for row in looked:
+            found, expected = tables.decode_row(queued, row), tables.decode_row(whole, row)
+            np.testing.assert_array_equal(found, expected)
+            assert found.any()
 
 
-def test_a_large_table_is_packed_in_pieces_and_its_pages_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_queued_is_checked_and_let_go_when_it_is_packed_or_given_up() -> None:
+    tables = _native.Tables(2)
+    table = np.ones(64 * 4 * WIDTH, np.uint8)
+    with pytest.raises(ValueError, match=r"63 x 256 f32: 65536 bytes are offered, a row has 1024"):
+        tables.queue("f32", 63, WIDTH, table, None, mapped=False)
+    order = np.array([0, 64])
+    with pytest.raises(ValueError, match=r"order\[1\] = 64, but 64 rows are stored"):
+        tables.queue("f32", 2, WIDTH, table, order, mapped=False)
+    with pytest.raises(ValueError, match="order has 2 numbers, the table 3 rows"):
+        tables.queue("f32", 3, WIDTH, table, order, mapped=False)
+    assert tables.wait(0)
+    for end in (partial(tables.wait, 60), tables.stop):
+        held = weakref.ref(table)
+        for _ in range(100):
+            tables.queue("f32", 64, WIDTH, table, None, mapped=False)
+        del table
+        assert held() is not None
+        end()
+        assert held() is None
+        table = np.ones(64 * 4 * WIDTH, np.uint8)
+    for _ in range(100):
+        tables.queue("f32", 64, WIDTH, table, None, mapped=False)
+    del tables, end  # in the middle of it
+
+
+@pytest.mark.skipif(not SMAPS.exists(), reason="no list of what is in memory of each file")
+def test_nothing_of_the_file_is_in_memory_when_it_is_packed(tmp_path: Path) -> None:
     found = gguf(tmp_path, "q4_k")
-    expected = logits(native(found))
-    given_up: list[tuple[int, int]] = []
+    assert found.file is not None
+    for tensor in found.file.tensors.values():
+        assert tensor.raw().tobytes()
+    assert _resident(tmp_path) > 0
+    model = native(found)
+    assert _resident(tmp_path) == 0
+    assert np.isfinite(logits(model)).all()
 
-    def forget(source: MappedFile, offset: int, length: int) -> None:
-        given_up.append((offset, length))
 
-    monkeypatch.setattr(MappedFile, "forget", forget)
-    monkeypatch.setattr("forwardpass.backends.tables._PIECE", 4096)
-    np.testing.assert_array_equal(logits(native(found)), expected)
-    assert len(given_up) > 2 * len(set(given_up))
+def _resident(folder: Path) -> int:
+    """KB that are in memory of files in a folder that are mapped."""
+    found, counts = 0, False
+    for line in SMAPS.read_text("utf-8").splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            counts = str(folder) in line
+        elif counts and line.startswith("Rss:"):
+            found += int(line.split()[1])
+    return found

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from architectures.test_weights import checkpoint, described
-from backends.tiny import CONFIGS, RandomWeights, tiny_graph
+from backends.tiny import WITH_KERNELS, RandomWeights, tiny_graph
 from forwardpass.backends import tables
 from forwardpass.backends.fusion import fuse
 from forwardpass.backends.ropes import RopeTables
 from forwardpass.backends.steps import LinearStep, Rows
 from forwardpass.describe import describe_file
 from forwardpass.dtypes import DTYPES
+from forwardpass.errors import TokenizerError
 from forwardpass.formats import blocks, open_tensors
 from forwardpass.graph import references
 from forwardpass.graph.references import F32
@@ -31,6 +32,9 @@ class Decoding:
     """In the packer's place: decodes what it is given."""
 
     made: list[F32] = field(default_factory=list)
+    queued: int = 0
+    packed: int = 0
+    stopped: bool = False
 
     def add(self, kind: str, rows: int, cols: int, stored: Any, order: Any) -> int:
         assert stored.dtype == np.uint8
@@ -39,6 +43,21 @@ class Decoding:
         self.made.append(found if order is None else found[order])
         assert len(self.made[-1]) == rows
         return len(self.made) - 1
+
+    def queue(
+        self, kind: str, rows: int, cols: int, stored: Any, order: Any, *, mapped: bool
+    ) -> int:
+        assert mapped
+        self.queued += rows * DTYPES[kind].nbytes(cols)
+        return self.add(kind, rows, cols, stored, order)
+
+    def wait(self, seconds: float) -> bool:
+        """Half of what is left is packed at each look."""
+        self.packed = (self.packed + self.queued + 1) // 2
+        return self.packed == self.queued
+
+    def stop(self) -> None:
+        self.stopped = True
 
 
 def packed(source: Weights | RandomWeights, graph: Any, types: Any = TYPES) -> tables.PackedWeights:
@@ -63,7 +82,7 @@ def ranges(graph: Any) -> list[Rows]:
     return found
 
 
-@pytest.mark.parametrize("name", [name for name in CONFIGS if name != "llama-factors"])
+@pytest.mark.parametrize("name", [name for name in WITH_KERNELS if name != "llama-factors"])
 def test_tables_are_packed_from_their_bytes_in_the_order_of_the_graph(
     tmp_path: Path, name: str
 ) -> None:
@@ -122,6 +141,36 @@ def test_progress_is_told_in_bytes_up_to_the_whole() -> None:
     assert total == sum(4 * weight.elements for weight in tables.table_weights(graph))
 
 
+def test_progress_of_other_threads_is_told_while_they_pack(tmp_path: Path) -> None:
+    found = describe_file("tiny", open_tensors(random_gguf(tmp_path / "tiny.gguf")))
+    assert found.weights is not None
+    made = packed(found.weights, found.graph)
+    events: list[int | str] = []
+    made.add(
+        ranges(found.graph)[::2],
+        lambda done, total: events.append(100 * done // total),
+        lambda: events.append("meanwhile"),
+    )
+    assert events[:4] == ["meanwhile", 50, 75, 87]
+    assert events[-1] == 100
+
+
+@pytest.mark.parametrize("error", [TokenizerError("bad"), KeyboardInterrupt()])
+def test_what_ends_the_meanwhile_ends_the_packing(tmp_path: Path, error: BaseException) -> None:
+    found = describe_file("tiny", open_tensors(random_gguf(tmp_path / "tiny.gguf")))
+    assert found.weights is not None
+    made = packed(found.weights, found.graph)
+
+    def meanwhile() -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        made.add(ranges(found.graph), None, meanwhile)
+    decoding: Any = made.tables
+    assert decoding.stopped
+    assert decoding.packed == 0
+
+
 def test_gains_and_biases_are_float32_as_the_graph_wants_them(tmp_path: Path) -> None:
     found = described(tmp_path, "gemma3", checkpoint("gemma3"))
     assert found.weights is not None
@@ -132,7 +181,7 @@ def test_gains_and_biases_are_float32_as_the_graph_wants_them(tmp_path: Path) ->
 
 
 def test_every_table_of_a_step_is_one_of_the_tables() -> None:
-    for name in CONFIGS:
+    for name in WITH_KERNELS:
         graph = tiny_graph(name)
         names = {weight.name for weight in tables.table_weights(graph)}
         for step in fuse(graph, lambda name: True).steps:

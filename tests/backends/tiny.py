@@ -9,6 +9,7 @@ import numpy as np
 
 from backends.tiny_gpt import TINY_GPT
 from backends.tiny_llama import TINY_LLAMA
+from backends.tiny_moe import TINY_MOE
 from forwardpass.backends.reference import Cache, Reference
 from forwardpass.describe import describe_config
 from forwardpass.graph.graph import Graph, Weight
@@ -69,7 +70,10 @@ CONFIGS: dict[str, dict[str, object]] = {
     },
     **TINY_LLAMA,
     **TINY_GPT,
+    **TINY_MOE,
 }
+WITH_KERNELS = tuple(name for name in CONFIGS if name not in TINY_MOE)
+"""Those that the native backend runs."""
 
 
 @dataclass
@@ -90,11 +94,11 @@ def random_weight(weight: Weight, seed: int = 0) -> F32:
     """The same numbers for the same name, shape and seed."""
     random = np.random.default_rng([seed, *weight.name.encode()])
     values = random.standard_normal(weight.shape)
-    if len(weight.shape) == 2:
-        lookup = any(word in weight.name for word in ("embed", "wte", "wpe"))
-        values *= 1.0 if lookup else 1.5 * weight.shape[1] ** -0.5
-    elif weight.name.endswith("bias"):
+    if weight.name.endswith("bias"):
         values *= 0.5
+    elif len(weight.shape) > 1:
+        lookup = any(word in weight.name for word in ("embed", "wte", "wpe"))
+        values *= 1.0 if lookup else 1.5 * weight.shape[-1] ** -0.5
     else:
         values = 1 + 0.3 * values
     return values.astype(np.float32)

@@ -9,6 +9,7 @@ import pytest
 
 from backends.tiny import CONFIGS
 from backends.tiny_llama import TINY_LLAMA
+from backends.tiny_moe import TINY_MOE
 from config.asking import accepting, config, refusal
 from forwardpass.architectures import family, model_types
 from forwardpass.config import ConfigSpec, read_config
@@ -20,7 +21,7 @@ from forwardpass.rope import FULL, SLIDING
 from forwardpass.shapes import SHAPES
 
 Raw = dict[str, object]
-FAMILIES = ("gpt2", "llama", "qwen2", "qwen3", "gemma3", *TINY_LLAMA)
+FAMILIES = ("gpt2", "llama", "qwen2", "qwen3", "gemma3", *TINY_LLAMA, *TINY_MOE)
 every_family = pytest.mark.parametrize("name", FAMILIES)
 
 
@@ -310,7 +311,7 @@ def test_what_is_shown_of_a_config_is_cut_and_safe_to_print() -> None:
     assert max(map(len, text.splitlines()[:-1])) < 200
 
 
-@pytest.mark.parametrize("model_type", ["mamba", "llama4", "../llama", "family", "__init__", ""])
+@pytest.mark.parametrize("model_type", ["rwkv", "step3p7", "../llama", "family", "__init__", ""])
 def test_an_architecture_that_is_not_built_is_refused_by_name(model_type: str) -> None:
     with pytest.raises(ConfigError, match="is not an architecture of this version") as caught:
         describe_config("test", {"model_type": model_type})

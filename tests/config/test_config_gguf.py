@@ -124,7 +124,7 @@ def test_a_scaling_stands_beside_stored_divisors() -> None:
         ("llama", {"rope.scaling.type": "dynamic", "rope.scaling.factor": 4.0}, '"dynamic"'),
         ("llama", {"rope.scale_linear": 4.0}, "llama.rope.scale_linear = 4.0"),
         ("llama", {"attention.causal": False}, "is_causal = false"),
-        ("llama", {"expert_count": 8}, "llama.expert_count = 8"),
+        ("qwen2", {"expert_count": 8}, "qwen2.expert_count = 8"),
         ("qwen2", {"attention.sliding_window": 8}, "qwen2.attention.sliding_window = 8"),
         ("gemma3", {"attn_logit_softcapping": 50.0}, "gemma3.attn_logit_softcapping = 50.0"),
         ("llama", {"rope.dimension_count": 8}, "needs the head size 10"),

@@ -15,6 +15,7 @@ import pytest
 
 from backends.tiny import CONFIGS
 from backends.tiny_llama import TINY_LLAMA
+from backends.tiny_moe import TINY_MOE
 from config.gguf_metadata import METADATA, SHAPES_OF
 from forwardpass.architectures import family, gguf_family
 from forwardpass.config import read_config
@@ -35,6 +36,7 @@ NAMES = (
     *("gpt2", "llama-scaled", "qwen2", "qwen3", "gemma3", "stablelm-parallel", "starcoder2"),
     *("gpt_neox", "gptj", "phi", "falcon", "falcon-grouped", "bloom", "opt", "opt-after"),
     *TINY_LLAMA,
+    *TINY_MOE,
 )
 
 

@@ -48,7 +48,7 @@ def test_only_a_whole_rotary_factor_is_neutral() -> None:
         ("llama", {"rope_scaling": {**LINEAR, "factor": math.nan}}, "factor = NaN"),
         ("llama", {"rope_scaling": {**LINEAR, "beta_fast": 32}}, "means nothing"),
         ("llama", {"rope_scaling": {**LINEAR, "type": "default"}}, "beside rope_type"),
-        ("llama", {"rope_scaling": {**LLAMA3, "low_freq_factor": 4.0}}, "not above"),
+        ("llama", {"rope_scaling": {**LLAMA3, "low_freq_factor": 4.5}}, "is below"),
         ("llama", {"rope_scaling": {**LLAMA3, "original_max_position_embeddings": "8"}}, "wanted"),
         ("llama", {"rope_scaling": LINEAR, "rope_parameters": {"rope_type": "default"}}, "beside"),
         ("llama", {"rope_theta": 0.5}, "from 1"),

@@ -80,10 +80,10 @@ def test_a_config_without_its_text_part_is_refused(text: object) -> None:
         describe_config("outer", nested("gemma3", text_config=text))
 
 
-@pytest.mark.parametrize("raw", [{"model_type": "kimi_k25"}, {"model_type": "llava", "x": 1}])
+@pytest.mark.parametrize("raw", [{"model_type": "kimi_k3"}, {"model_type": "llava", "x": 1}])
 def test_other_wrappers_and_texts_of_other_families_are_refused_by_name(raw: Raw) -> None:
-    text: Raw = {**CONFIGS["llama"], "model_type": "deepseek_v3"}
-    with pytest.raises(ConfigError, match=r"is not an architecture|deepseek_v3"):
+    text: Raw = {**CONFIGS["llama"], "model_type": "deepseek_v4"}
+    with pytest.raises(ConfigError, match=r"is not an architecture|deepseek_v4"):
         describe_config("outer", {**raw, "text_config": text})
 
 

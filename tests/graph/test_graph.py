@@ -6,8 +6,10 @@ from collections import Counter
 
 import pytest
 
-from backends.tiny import CONFIGS, tiny_graph
-from forwardpass.errors import GraphError
+from backends.tiny import CONFIGS, RandomWeights, tiny_graph
+from backends.tiny_moe import CACHED_ROWS, TINY_MOE
+from forwardpass.computing import Computing
+from forwardpass.errors import GraphError, RequestError
 from forwardpass.graph.builder import GraphBuilder
 from forwardpass.graph.graph import KV, Role, State
 from forwardpass.graph.ops import OPS
@@ -49,7 +51,9 @@ def test_a_graph_lists_its_weights_once_in_the_order_of_first_use(family: str) -
 def test_every_layer_keeps_a_key_and_a_value(family: str) -> None:
     graph = tiny_graph(family)
     config = graph.config
-    row = (config.num_key_value_heads, config.head_dim)
+    row: tuple[int, ...] = (config.num_key_value_heads, config.head_dim)
+    if family in CACHED_ROWS:
+        row = (CACHED_ROWS[family],)
     for layer in range(config.num_hidden_layers):
         kept = [state for state in graph.states if state.layer == layer]
         assert [state.shape for state in kept] == [row, row]
@@ -66,7 +70,7 @@ def test_a_node_has_the_layer_of_its_weights(family: str) -> None:
             assert (f".{node.layer}." in weight.name) == numbered
 
 
-@every_family
+@pytest.mark.parametrize("family", [name for name in CONFIGS if name not in TINY_MOE])
 def test_roles_are_those_of_the_parts(family: str) -> None:
     graph = tiny_graph(family)
     layers = graph.config.num_hidden_layers
@@ -81,6 +85,23 @@ def test_roles_are_those_of_the_parts(family: str) -> None:
     assert count[Role.HEAD] == 1 + projected
     learned = graph.config.model_type in ("gpt2", "opt")
     assert count[Role.EMBEDDING] == 1 + learned + projected
+
+
+@pytest.mark.parametrize(
+    ("family", "routers", "ups", "downs"),
+    [
+        ("mixtral", 2, 4, 2),
+        ("qwen2_moe", 2, 10, 5),  # one layer of four has experts, a shared one and its gate
+        ("qwen3_moe", 1, 8, 4),
+        ("olmoe", 2, 4, 2),
+        ("gpt_oss", 2, 4, 2),
+        ("deepseek_v3", 2, 10, 5),  # two of three, with a shared one
+    ],
+)
+def test_roles_of_mixtures(family: str, routers: int, ups: int, downs: int) -> None:
+    count = Counter(node.role for node in tiny_graph(family).nodes)
+    found = (count[Role.MLP_ROUTER], count[Role.MLP_UP], count[Role.MLP_DOWN])
+    assert found == (routers, ups, downs)
 
 
 def test_a_tied_table_is_one_weight_that_is_multiplied() -> None:
@@ -143,14 +164,24 @@ def test_a_state_s_row_is_its_elements_a_token() -> None:
 WORKING = {
     *("linear", "linear_bias", "expert_linear", "expert_linear_bias"),
     *("attention", "attention_sinks", "causal_conv", "causal_conv_bias"),
+    *("select_tokens", "selected_attention"),
+    *("selective_scan", "state_space_scan", "gated_delta_rule", "chunked_attention"),
 }
 """Ops whose FLOP count for the node's own role."""
 
 
 def test_rules_of_the_table_take_sizes_by_name_and_ignore_the_rest() -> None:
-    names = (*"nrsiodhgewfvkpxcz", "pairs", "elements", "dims")
+    names = (*"nrsiodhgewfvkpxczm", "pairs", "elements", "dims")
     sizes = dict.fromkeys(names, 3)
     for op in OPS.values():
         assert op.flops(**sizes) >= 0
         assert op.other(**sizes) >= 0
         assert (op.flops(**sizes) > 0) == (op.name in WORKING)
+
+
+def test_a_graph_that_nothing_proved_is_counted_and_never_run() -> None:
+    g = builder()
+    graph = g.finish(g.head(g.wanted_rows(g.embed("model.embed_tokens")), "lm_head"), proven=False)
+    assert graph.counted_only == ()
+    with pytest.raises(RequestError, match="counted and planned by this version, not run: its log"):
+        Computing("reference").backend_of(graph, RandomWeights(graph), "unproven")

@@ -15,9 +15,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from forwardpass.graph.references import F32
 from oracles.gpt_like import GPT_LIKE
+from oracles.latent_like import LATENT_LIKE
 from oracles.llama_like import LLAMA_LIKE
+from oracles.moe_like import MOE_LIKE, SHARDS
 
-FAMILY_CASES = {**LLAMA_LIKE, **GPT_LIKE}
+FAMILY_CASES = {**LLAMA_LIKE, **GPT_LIKE, **MOE_LIKE, **LATENT_LIKE}
 PROMPT, STEPS = 37, 5
 VOCABULARY = 97
 
@@ -115,7 +117,10 @@ CASES = (
         },
         shard="30KB",
     ),
-    *(Case(name, model_type, {**config}) for name, (model_type, config) in FAMILY_CASES.items()),
+    *(
+        Case(name, model_type, {**config}, SHARDS.get(name))
+        for name, (model_type, config) in FAMILY_CASES.items()
+    ),
 )
 BY_NAME = {case.name: case for case in CASES}
 
@@ -148,7 +153,8 @@ def random_model(case: Case) -> PreTrainedModel:
     )
     generator = torch.Generator().manual_seed(11)
     with torch.no_grad():
-        for name, weight in model.named_parameters():
+        steering = [(n, b) for n, b in model.named_buffers() if n.endswith("correction_bias")]
+        for name, weight in (*model.named_parameters(), *steering):
             values = torch.randn(weight.shape, generator=generator)
             weight.copy_(_scaled(values, name, case.model_type))
     return model.eval()
@@ -162,8 +168,9 @@ def _scaled(values: torch.Tensor, name: str, model_type: str) -> torch.Tensor:
         return around + 0.4 * values
     if any(table in name for table in ("embed", "wte", "wpe")):
         return 0.7 * values
-    fan_in = values.shape[0] if model_type == "gpt2" and "lm_head" not in name else values.shape[1]
-    return 1.5 * values / fan_in**0.5
+    turned = model_type == "gpt2" and "lm_head" not in name
+    turned |= model_type == "gpt_oss" and values.dim() == 3
+    return 1.5 * values / values.shape[-2 if turned else -1] ** 0.5
 
 
 def transformers_logits(model: PreTrainedModel, tokens: list[int]) -> tuple[F32, F32]:

@@ -24,7 +24,13 @@ LLAMA_LIKE_ARCHITECTURES = {
     "smollm3": gguf.MODEL_ARCH.SMOLLM3,
     "cohere": gguf.MODEL_ARCH.COMMAND_R,
 }
-PAIRED = ("llama", "mistral", "granite", "smollm3")  # rows of query and key heads, as rope turns
+PAIRED = (
+    "llama",
+    "mistral",
+    "mixtral",
+    "granite",
+    "smollm3",
+)  # rows of query and key heads, as rope turns
 _NO_BASE = ("gemma", "gemma2")
 
 

@@ -29,6 +29,7 @@ from oracles.gpt_gguf import (
     stacked_norms,
     write_gpt_metadata,
 )
+from oracles.moe_gguf import MOE_ARCHITECTURES, joined_experts, split_experts, write_moe
 
 ARCHITECTURES = {
     "gpt2": gguf.MODEL_ARCH.GPT2,
@@ -38,6 +39,7 @@ ARCHITECTURES = {
     "gemma3_text": gguf.MODEL_ARCH.GEMMA3,
     **LLAMA_LIKE_ARCHITECTURES,
     **GPT_ARCHITECTURES,
+    **MOE_ARCHITECTURES,
 }
 Type: TypeAlias = gguf.GGMLQuantizationType
 
@@ -50,7 +52,7 @@ def write_gguf_model(model: PreTrainedModel, path: Path, kind: Type) -> dict[str
     _write_metadata(writer, config)
     names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
     stored: dict[str, torch.Tensor] = {}
-    for name, tensor in stacked_norms(model.state_dict()).items():
+    for name, tensor in split_experts(stacked_norms(model.state_dict()), config.model_type).items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         convert, restore = conversions(name, config)
@@ -69,7 +71,7 @@ def write_gguf_model(model: PreTrainedModel, path: Path, kind: Type) -> dict[str
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return stored
+    return joined_experts(stored, config.model_type)
 
 
 Turn = Callable[[F32], F32]
@@ -85,6 +87,8 @@ def conversions(name: str, config: PreTrainedConfig) -> tuple[Turn, Turn]:
     if module.endswith("query_key_value"):
         shares = config.num_attention_heads, groups_of(config)
         return lambda rows: sorted_rows(rows, *shares), lambda rows: rows_by_group(rows, *shares)
+    if module.endswith("shared_expert_gate"):
+        return lambda row: row.reshape(-1), lambda row: row.reshape(1, -1)
     if kind in PAIRED and module.endswith(("q_proj", "k_proj")):
         query = module.endswith("q_proj")
         heads = config.num_attention_heads if query else config.num_key_value_heads
@@ -134,7 +138,9 @@ def _write_metadata(writer: gguf.GGUFWriter, config: PreTrainedConfig) -> None:
         writer.add_feed_forward_length(config.n_inner or 4 * config.hidden_size)
         writer.add_layer_norm_eps(config.layer_norm_epsilon)
         return
-    if config.model_type in LLAMA_LIKE_ARCHITECTURES:
+    if config.model_type in MOE_ARCHITECTURES:
+        write_moe(writer, config)
+    if config.model_type in (*LLAMA_LIKE_ARCHITECTURES, *MOE_ARCHITECTURES):
         write_llama_like(writer, config)
         return
     writer.add_feed_forward_length(config.intermediate_size)

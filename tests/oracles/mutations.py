@@ -24,7 +24,9 @@ from oracles.gpt_mutations import (
     wrong_activations,
     wrong_rows,
 )
+from oracles.latent_mutations import WRONG_GROUPS, wrong_latent
 from oracles.llama_mutations import other_graphs, wrong_norms, wrong_score_caps
+from oracles.moe_mutations import WRONG_ROUTING, wrong_experts
 from oracles.rope_mutations import wrong_ropes
 
 Change = Callable[[Node], Node | None]
@@ -46,12 +48,18 @@ def mutations(graph: Graph, weights: WeightSource) -> Iterator[Mutation]:
         if kind.endswith("k_proj.bias") and not turned:
             continue  # it adds one number to all scores of a query, which the softmax takes out
         axes = len(next(w.shape for w in graph.weights.values() if kind_of(w.name) == kind))
-        if axes == 1 or "norm" in kind.split(".")[-2]:
+        if axes == 1 or ending == "bias" or "norm" in kind.split(".")[-2]:
             value = 0.0 if ending == "bias" else 1.0
             yield Mutation(f"{kind} = {value}", Reference(graph, Constant(weights, kind, value)))
     for what, change in changes(graph):
         yield Mutation(what, Reference(changed(graph, change), weights))
-    wrong = (*wrong_functions(graph), *wrong_activations(graph), *wrong_norms(graph))
+    wrong = (
+        *wrong_functions(graph),
+        *wrong_activations(graph),
+        *wrong_norms(graph),
+        *wrong_experts(graph),
+        *wrong_latent(graph),
+    )
     for what, functions in wrong:
         yield Mutation(what, Reference(graph, weights, {**right_functions(), **functions}))
     for what, rows in wrong_rows(weights):
@@ -137,7 +145,7 @@ def _with_attribute(name: str, value: Callable[[object], object]) -> Change:
 
 def _wrong_scales(graph: Graph) -> Iterator[tuple[str, Callable[[object], object]]]:
     config = graph.config
-    scales = {node.attributes["scale"] for node in graph.nodes if node.op.name == "attention"}
+    scales = {node.attributes["scale"] for node in graph.nodes if "scale" in node.attributes}
     for width in (config.head_dim, config.hidden_size // config.num_attention_heads):
         if width**-0.5 not in scales:
             yield f"scores scaled by 1/√{width}", _always(width**-0.5)
@@ -181,6 +189,8 @@ _WRONG: tuple[tuple[str, Wrong], ...] = (
     ("rope", wrong_ropes),
     ("softcap", wrong_score_caps),
     *WRONG_ATTRIBUTES,
+    *WRONG_ROUTING,
+    *WRONG_GROUPS,
 )
 
 Functions = Mapping[str, Callable[..., F32]]
@@ -207,13 +217,13 @@ def wrong_functions(graph: Graph) -> Iterator[tuple[str, Functions]]:
     """Ops that compute something near by."""
     config, ops = graph.config, {node.op.name for node in graph.nodes}
 
-    def groups_rolled(q: F32, keys: F32, values: F32, positions: Ids) -> tuple[object, ...]:
-        return q, np.roll(keys, 1, axis=0), np.roll(values, 1, axis=0), positions
+    def groups_rolled(q: F32, keys: F32, values: F32, *rest: object) -> tuple[object, ...]:
+        return q, np.roll(keys, 1, axis=0), np.roll(values, 1, axis=0), *rest
 
-    def heads_interleaved(q: F32, keys: F32, values: F32, positions: Ids) -> tuple[object, ...]:
+    def heads_interleaved(q: F32, keys: F32, values: F32, *rest: object) -> tuple[object, ...]:
         g = config.num_key_value_heads
         order = np.arange(q.shape[1]).reshape(g, -1).T.reshape(-1)
-        return q[:, order], keys, values, positions
+        return q[:, order], keys, values, *rest
 
     def pairs_neighboring(x: F32, *rest: object) -> tuple[object, ...]:
         e = x.shape[-1]
@@ -225,10 +235,11 @@ def wrong_functions(graph: Graph) -> Iterator[tuple[str, Functions]]:
     def next_row(x: F32, positions: Ids, table: F32) -> tuple[object, ...]:
         return x, positions + 1, table
 
+    reading = "attention_sinks" if "attention_sinks" in ops else "attention"
     if config.num_key_value_heads > 1:
-        yield "key heads in another order", {"attention": _Wrongly("attention", groups_rolled)}
+        yield "key heads in another order", {reading: _Wrongly(reading, groups_rolled)}
     if 1 < config.num_key_value_heads < config.num_attention_heads:
-        yield "heads shared in turns", {"attention": _Wrongly("attention", heads_interleaved)}
+        yield "heads shared in turns", {reading: _Wrongly(reading, heads_interleaved)}
     if "rope" in ops:
         yield "neighbors paired", {"rope": _Wrongly("rope", pairs_neighboring)}
         yield "turned the other way", {"rope": _Wrongly("rope", turned_back)}

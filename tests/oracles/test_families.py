@@ -10,7 +10,9 @@ from forwardpass.backends.levels import missing_reason
 from forwardpass.computing import Computing
 from oracles.families import BY_NAME, CASES, Judged
 from oracles.gpt_like import GPT_LIKE
+from oracles.latent_like import LATENT_LIKE
 from oracles.loading import TOLERANCE, described, distance, loaded
+from oracles.moe_like import MOE_LIKE
 from oracles.mutations import mutations
 
 Judge = Callable[[str], Judged]
@@ -23,6 +25,7 @@ _QUOTIENTS = {
         "phi3-longrope",
         "phi3-longrope-partial",
     ),
+    *("olmoe", "olmoe-biases"),
     *GPT_LIKE,
 }
 every_case = pytest.mark.parametrize("name", list(BY_NAME))
@@ -36,7 +39,9 @@ def test_logits_equal_those_of_transformers(judged: Judge, name: str) -> None:
     assert found <= TOLERANCE
 
 
-@every_case
+@pytest.mark.parametrize(
+    "name", [name for name in BY_NAME if name not in {**MOE_LIKE, **LATENT_LIKE}]
+)
 @pytest.mark.skipif(missing_reason() is not None, reason=str(missing_reason()))
 def test_the_native_backend_s_logits_equal_those_of_transformers(judged: Judge, name: str) -> None:
     """With a cache of float32: one of f16 moves them by up to 0.003 of the largest."""
@@ -47,6 +52,16 @@ def test_the_native_backend_s_logits_equal_those_of_transformers(judged: Judge, 
     found = distance(model, case)
     print(f"{name}: largest difference {found:.1e} of the largest logit")
     assert found <= TOLERANCE
+
+
+@pytest.mark.parametrize("name", [*MOE_LIKE, *LATENT_LIKE])
+@pytest.mark.skipif(missing_reason() is not None, reason=str(missing_reason()))
+def test_the_reference_takes_mixtures_and_says_why(judged: Judge, name: str) -> None:
+    lacking = "attention sinks" if name.startswith("gpt_oss") else "mixtures of experts"
+    lacking = "latent attention" if name.startswith("deepseek") else lacking
+    model, notes = Computing().backend_for(described(judged(name).folder), name)
+    assert model.name == "reference"
+    assert notes == (f"reference backend (NumPy): there is no kernel for {lacking}",)
 
 
 @every_case

@@ -24,6 +24,7 @@ _NAMES = (
     *("llama-yarn-truncated", "mistral", "mistral-full", "gemma", "gemma-biases", "gemma2"),
     *("phi3", "phi3-windows", "phi3-longrope", "phi3-partial", "olmo2", "olmo2-biases"),
     *("olmo3", "olmo3-yarn", "granite", "granite-biases", "smollm3", "cohere", "cohere-norms"),
+    *("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss"),
     *GPT_CASES,
 )
 
@@ -32,7 +33,7 @@ def case_of(name: str) -> Case:
     """The case, less what a GGUF cannot say.
 
     That is Gemma's scale, which of Gemma 3's layers slide, a head of its own in Gemma and Command
-    R, and by how much YaRN lengthens if that does not follow from its factor.
+    R, where gpt-oss clamps, and by how much YaRN lengthens if that does not follow from its factor.
     """
     case = BY_NAME[name]
     if name in GPT_CASES:
@@ -44,6 +45,8 @@ def case_of(name: str) -> Case:
         changes = {"tie_word_embeddings": True}
     elif case.model_type == "gemma2":
         changes = {"query_pre_attn_scalar": 16}
+    elif case.model_type == "gpt_oss":
+        changes = {"swiglu_limit": 7.0}
     elif name == "llama-yarn-truncated":
         rope = case.config["rope_parameters"]
         assert isinstance(rope, dict)

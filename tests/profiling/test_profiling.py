@@ -51,7 +51,10 @@ def test_the_flop_shown_are_those_recorded_while_running(name: str, visible: int
     store = backend(name).new_cache()
     store.fill_random(visible - 1)
     backend(name).run(store, [3], generated=True, recorder=recorder)
-    assert {part.role: part.work.flop for part in row.roles} == dict(recorder.flop())
+    ran = recorder.flop()
+    assert {part.role: part.work.flop for part in row.roles} == {
+        role: ran[role] for role in backend(name).graph.roles
+    }
     assert row.flop == sum(recorder.flop().values())
 
 
@@ -68,7 +71,7 @@ def test_a_prompt_pass_counts_what_it_runs(name: str, tokens: int) -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_parts_of_a_pass_add_up_to_the_whole(name: str) -> None:
     row = profiler(name).decode(9)
-    assert [part.role for part in row.roles] == list(Role)
+    assert [part.role for part in row.roles] == list(backend(name).graph.roles)
     assert all(part.seconds > 0 for part in row.roles)
     assert row.between > 0
     assert sum(part.seconds for part in row.roles) + row.between == pytest.approx(row.seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backends.tiny import CONFIGS, tiny_graph
+from backends.tiny_moe import CACHED_ROWS
 from forwardpass.architectures import family as family_of
 from forwardpass.graph.graph import Role
 from forwardpass.work.count import PassWork, count_pass, kv_bytes, kv_bytes_per_token
@@ -23,19 +24,32 @@ def count(family: str, *sequences: SequenceShape) -> PassWork:
     return count_pass(tiny_graph(family), PassShape(sequences), lambda w: 3 * w.elements, WIDTH)
 
 
+def row_of(family: str) -> int:
+    """Bytes that a token adds to the cache of each layer."""
+    config = tiny_graph(family).config
+    keys_and_values = 2 * config.num_key_value_heads * config.head_dim
+    return WIDTH * CACHED_ROWS.get(family, keys_and_values)
+
+
 def weights_read(family: str, tokens: int, rows: int) -> int:
-    """Every table once; of tables that are only looked up, a row a token."""
+    """Every table once; of tables that are only looked up, a row a token.
+
+    Of experts' tables those of the experts that so many tokens are expected to choose.
+    """
     graph = tiny_graph(family)
     lookups = {w.name for w in graph.embedding_only}
     if rows == 0 and graph.config.tie_word_embeddings:
         lookups.add(family_of(graph.config.model_type).embedding)
     total = 0
     for name, weight in graph.weights.items():
-        if name in lookups:
-            total += tokens * weight.shape[1]
+        if name in graph.experts:
+            untouched = (1 - float(graph.experts[name])) ** tokens
+            total += round(3 * weight.elements * (1 - untouched))
+        elif name in lookups:
+            total += 3 * tokens * weight.shape[1]
         elif rows or not name.startswith(AT_THE_END):
-            total += weight.elements
-    return 3 * total
+            total += 3 * weight.elements
+    return total
 
 
 @pytest.mark.parametrize(("new", "cached", "rows"), [(1, 0, 1), (1, 30, 1), (12, 4, 12), (9, 0, 0)])
@@ -55,7 +69,7 @@ def test_sequences_of_one_pass_share_the_weights(family: str) -> None:
 def test_a_cache_is_read_as_far_as_its_window_and_written_once_a_token(family: str) -> None:
     graph = tiny_graph(family)
     config = graph.config
-    row = 2 * config.num_key_value_heads * config.head_dim * WIDTH
+    row = row_of(family)
     sequences = (SequenceShape(1, 40), SequenceShape(6, 2), SequenceShape(20, 0, 0))
     windows = [config.window(layer) for layer in range(config.num_hidden_layers)]
     visible = [
@@ -74,7 +88,7 @@ def test_a_cache_is_read_as_far_as_its_window_and_written_once_a_token(family: s
 def test_a_full_window_stops_the_cache_from_growing(family: str) -> None:
     graph = tiny_graph(family)
     config = graph.config
-    row = 2 * config.num_key_value_heads * config.head_dim * WIDTH
+    row = row_of(family)
     assert kv_bytes_per_token(graph, WIDTH) == row * config.num_hidden_layers
     for tokens in (0, 1, 6, 7, 8, 9, 10, 100):
         windows = [config.window(layer) or tokens for layer in range(config.num_hidden_layers)]

@@ -14,6 +14,7 @@ import pytest
 from backends.tiny import CONFIGS, random_tokens, tiny_graph, tiny_model
 from backends.tiny_gpt import TINY_GPT
 from backends.tiny_llama import WINDOWS_LLAMA
+from backends.tiny_moe import WINDOWS_MOE
 from forwardpass.backends.recorder import Recorder
 from forwardpass.config import ModelConfig
 from forwardpass.graph.graph import Role
@@ -21,6 +22,7 @@ from forwardpass.work.count import count_pass
 from forwardpass.work.passes import PassShape, SequenceShape
 from work.gpt_formulas import GPT_FORMULAS, GPT_WINDOWS
 from work.llama_formulas import LLAMA_DIFFERENCES, Differences
+from work.moe_formulas import MOE_FORMULAS
 
 Formula = Callable[[ModelConfig, int, int, Sequence[int]], dict[Role, int]]
 every_family = pytest.mark.parametrize("family", list(CONFIGS))
@@ -93,6 +95,7 @@ FORMULAS: Mapping[str, Formula] = {
     "gemma3_text": gemma3,
     **{kind: beside_llama(differences) for kind, differences in LLAMA_DIFFERENCES.items()},
     **GPT_FORMULAS,
+    **MOE_FORMULAS,
 }
 # Which layers of the tiny configs see how many positions back.
 WINDOWS: Mapping[str, Sequence[int | None]] = {
@@ -106,6 +109,7 @@ WINDOWS: Mapping[str, Sequence[int | None]] = {
     **WINDOWS_LLAMA,
     **dict.fromkeys(TINY_GPT, (None, None)),
     **GPT_WINDOWS,
+    **WINDOWS_MOE,
 }
 
 

@@ -22,6 +22,7 @@ class Transform(Enum):
     ADD_ONE = "a norm's gain stored without its 1"
     UNPAIR_QUERY = "rows of a query head stored as neighboring pairs"
     UNPAIR_KEY = "rows of a key head stored as neighboring pairs"
+    ONE_ROW = "a table of one row, stored as that row or as a table"
     SPLIT_GROUPS = "query, key and value rows stored by key/value head"
 
 
@@ -61,9 +62,11 @@ class Family:
     stored as the graph wants it, by the end of its name. `buffers`: patterns (regular expressions)
     of stored tensors that no op reads. `renamed`: a checkpoint's name for a tensor, without prefix
     -> the graph's. `stacks`: patterns of tensors that are the rows of one of the graph's; group 1,
-    a group 3 where there is one, and `.weight` are its name, group 2 is the row. `places`: prefixes
-    of a model that is part of a larger one, and what they are without that; `not_run`: patterns of
-    the larger one's other tensors.
+    a group 3 where there is one, and `.weight` are its name, group 2 is the row. `parts`: patterns
+    of tensors that hold several of the graph's, and those' names (formats/parted.py). `places`:
+    prefixes of a model that is part of a larger one, and what they are without that; `not_run`:
+    patterns of the larger one's other tensors. `prediction_layer`: elements of one of the layers
+    that predict further tokens, as published files hold it; None where that is not known.
     """
 
     model_type: str
@@ -76,8 +79,10 @@ class Family:
     buffers: tuple[str, ...] = (r".*rotary_emb\.inv_freq",)
     renamed: Mapping[str, str] = field(default_factory=dict)
     stacks: tuple[str, ...] = ()
+    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
     not_run: tuple[str, ...] = ()
+    prediction_layer: Callable[[Graph], int | None] = lambda _: None
 
 
 # Of families whose checkpoints fuse query, key and value of each key/value head.
@@ -116,3 +121,19 @@ def stored_as(
             if name.rpartition(".")[0].endswith(end):
                 result[name] = (stored, transform)
     return result
+
+
+def expert_tensors(
+    router: str,
+    experts: str,
+    tables: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
+    kinds: tuple[str, ...] = ("weight",),
+) -> dict[str, Stored]:
+    """GGUF's names for a layer's router and its experts' gate, up and down, stacked there too."""
+    theirs = ("ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
+    ours = (router, *(f"{experts}.{table}" for table in tables))
+    return {
+        f"model.layers.{{i}}.{name}.{kind}": (f"blk.{{i}}.{stored}.{kind}", Transform.AS_STORED)
+        for name, stored in zip(ours, theirs, strict=True)
+        for kind in kinds
+    }

@@ -3,13 +3,22 @@
 Differs from `mistral.py`: instead of one MLP there are several, of which a router chooses two for
 each token; their results are weighed by the softmax of the chosen two's scores.
 
+GGUF files are of the architecture `llama`, with a number of experts.
+
 Source: arXiv:2401.04088 section 2.1. Weight names as in the checkpoints, where each expert has
 tables of its own.
 """
 
 from __future__ import annotations
 
-from forwardpass.architectures.family import Family
+from forwardpass.architectures.family import (
+    LLAMA_TENSORS,
+    Family,
+    GgufNames,
+    Transform,
+    expert_tensors,
+    stored_as,
+)
 from forwardpass.architectures.mistral import window_every_layer
 from forwardpass.config import ConfigSpec, ModelConfig
 from forwardpass.config_kinds import SIZE
@@ -46,12 +55,16 @@ def build(config: ModelConfig) -> Graph:
     return g.finish(g.head(x, tied_to="model.embed_tokens"))  # r v
 
 
+# What only training looks at: losses that spread the work, noise on the router's numbers.
+ROUTER_TRAINING = frozenset({"output_router_logits", "router_aux_loss_coef", "router_jitter_noise"})
+
 FAMILY = Family(
     "mixtral",
     spec=ConfigSpec(
         understood=frozenset({"sliding_window"}),
-        neutral=frozenset({"output_router_logits", "router_aux_loss_coef", "router_jitter_noise"}),
+        neutral=ROUTER_TRAINING,
         keys={"num_local_experts": SIZE, "num_experts_per_tok": SIZE},
+        spellings={"num_experts": "num_local_experts"},
         defaults={
             "vocab_size": 32_000,
             "hidden_size": 4_096,
@@ -63,6 +76,7 @@ FAMILY = Family(
             "hidden_act": "silu",
             "norm_eps": 1e-5,
             "tie_word_embeddings": False,
+            "rope_theta": 1_000_000.0,
             "num_local_experts": 8,
             "num_experts_per_tok": 2,
         },
@@ -70,5 +84,17 @@ FAMILY = Family(
         derive=window_every_layer,
     ),
     build=build,
+    gguf=GgufNames(
+        "llama",
+        when="expert_count",
+        tensors={
+            **stored_as(
+                LLAMA_TENSORS,
+                {"q_proj": Transform.UNPAIR_QUERY, "k_proj": Transform.UNPAIR_KEY},
+            ),
+            **expert_tensors("block_sparse_moe.gate", "block_sparse_moe.experts", _TABLES),
+        },
+        keys={"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"},
+    ),
     stacks=(r"(model\.layers\.\d+\.block_sparse_moe\.experts)\.(\d+)(\.w[123])\.weight",),
 )

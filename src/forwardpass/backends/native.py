@@ -92,7 +92,7 @@ class Native:
 
     `threads`: how many (0: all cores that this process may use). `kv_type`: type of the cache.
     `level`: of instructions, the best unless given. `progress` is called while
-    weights are packed. `kernels`: ops that may run in the program.
+    weights are packed, `meanwhile` runs beside it. `kernels`: ops that may run in the program.
     """
 
     graph: Graph
@@ -101,6 +101,7 @@ class Native:
     kv_type: str = "f16"
     level: str = ""
     progress: Progress | None = None
+    meanwhile: Callable[[], None] | None = None
     kernels: Collection[str] = KERNELS
     name = "native"
     plan: Plan = field(init=False, repr=False)
@@ -122,7 +123,7 @@ class Native:
         self.plan = fuse(self.graph, lambda name: takes_blocks(types[name]), self.kernels)
         tables = _native.Tables(self.threads)
         self.packed = PackedWeights(self.graph, self.weights, tables, types)
-        self.packed.add(_tables_of(self.plan), self.progress)
+        self.packed.add(_tables_of(self.plan), self.progress, self.meanwhile)
         self._compiled = compiled(
             self.plan,
             self.packed,

@@ -15,12 +15,16 @@ from forwardpass.graph.references import Ids
 
 @dataclass(frozen=True)
 class Executed:
-    """One node as it ran: its FLOP by the shapes of its arrays, and its seconds."""
+    """One node as it ran: its FLOP by the shapes of its arrays, and its seconds.
+
+    `experts`: of how many experts it read the tables; None where it has none.
+    """
 
     node: Node
     flop: int
     other: int
     seconds: float
+    experts: int | None = None
 
 
 @dataclass
@@ -40,8 +44,12 @@ class Recorder:
         output: tuple[int, ...],
         pairs: int,
         seconds: float,
+        experts: int | None = None,
     ) -> None:
-        """Notes a node: the shapes of its inputs and weights, of its output, its visible pairs."""
+        """Notes a node: the shapes of its inputs and weights, of its output, its visible pairs.
+
+        `experts`: of how many it read the tables.
+        """
         given = {name: dim for name, dim in node.sizes.items() if isinstance(dim, int)}
         given |= {"s": output[1]} if node.op.state else {}
         dims, _ = unify(node.op.axes, shapes, given, node.op.name)
@@ -51,7 +59,7 @@ class Recorder:
             elements *= size
         sizes |= {"elements": elements, "pairs": pairs}
         flop, other = node.op.flops(**sizes), node.op.other(**sizes)
-        self.nodes.append(Executed(node, flop, other, seconds))
+        self.nodes.append(Executed(node, flop, other, seconds, experts))
 
     def steps(
         self,
@@ -80,6 +88,11 @@ class Recorder:
         for done in self.nodes:
             total[done.node.role] += done.seconds
         return total
+
+    def experts(self) -> float | None:
+        """How many different experts a layer's tables were read of, on average; None without."""
+        read = [done.experts for done in self.nodes if done.experts is not None]
+        return sum(read) / len(read) if read else None
 
 
 def visible_pairs(node: Node, positions: Ids) -> int:

@@ -175,7 +175,10 @@ class Reference:
             values[node.output] = result
             if recorder is not None:
                 shapes = [array.shape for array in arguments]
-                recorder.add(node, shapes, result.shape, visible_pairs(node, positions), seconds)
+                # Behind the rows, the experts that each of them goes to.
+                read = len(np.unique(arguments[1])) if node.op.experts else None
+                pairs = visible_pairs(node, positions)
+                recorder.add(node, shapes, result.shape, pairs, seconds, read)
             for value in node.inputs:
                 if last_use[value] is node:
                     values.pop(value, None)

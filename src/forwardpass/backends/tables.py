@@ -2,8 +2,9 @@
 
 A table keeps the type that its file stores it in; what has no kernel is rounded to bf16, and that
 is reported. Rows that a file stores in another order are taken in the graph's while packing, so
-nothing is decoded. The pages of the file are given up after each tensor, of a large one on the way:
-at no time is much more in memory than the packed tables and, of what is converted, one tensor.
+nothing is decoded. Tables that a mapped file holds as they are wanted are packed by threads that
+need no interpreter, which meanwhile does something else; pages of the file are given up on the way.
+At no time is much more in memory than the packed tables and, of what is converted, one tensor.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ TABLES = frozenset({"embed", "add_positions", "linear", "linear_bias"})
 FLOATS = {"f32": np.uint32, "f16": np.uint16, "bf16": np.uint16}
 _MLX_SCALES = ("f16", "bf16")
 _CHUNK = 1 << 22  # elements converted at a time
-_PIECE = 1 << 24  # bytes of a file that are packed before their pages are given up
+_LOOK = 0.05  # seconds between two looks at how far the packing is
 
 
 def table_weights(graph: Graph) -> list[Weight]:
@@ -124,25 +125,72 @@ class PackedWeights:
     converted: dict[str, int] = field(default_factory=dict)
     _vectors: dict[str, F32] = field(default_factory=dict)
 
-    def add(self, wanted: Iterable[Rows], progress: Progress | None = None) -> None:
-        """Packs the tables, one after another."""
+    def add(
+        self,
+        wanted: Iterable[Rows],
+        progress: Progress | None = None,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> None:
+        """Packs the tables; runs `meanwhile` while other threads do.
+
+        An error in it, or an interrupt, ends the packing.
+        """
         by_name: dict[str, list[Rows]] = {}
         for rows in dict.fromkeys(wanted):
             by_name.setdefault(rows.weight, []).append(rows)
         total = sum(self._bytes(name, ranges) for name, ranges in by_name.items())
+        told = 0
+
+        def tell(done: int) -> None:
+            nonlocal told
+            if progress is not None and done > told:
+                told = done
+                progress(done, total)
+
+        try:
+            done = self._pack(by_name, tell)
+            if meanwhile is not None:
+                meanwhile()
+            while not self.tables.wait(_LOOK):
+                tell(done + self.tables.packed)
+        except BaseException:
+            self.tables.stop()
+            raise
+        tell(total)
+
+    def _pack(self, by_name: Mapping[str, list[Rows]], tell: Callable[[int], None]) -> int:
+        """Queues what a mapped file holds as it is wanted, packs the rest; the bytes of these."""
         done = 0
         for name, ranges in by_name.items():
+            queued = self._as_stored(name)
             pack = self._packer(name)
             for rows in ranges:
                 self.numbers[rows] = pack(rows)
-            done += self._bytes(name, ranges)
-            if progress is not None:
-                progress(done, total)
+            done += 0 if queued else self._bytes(name, ranges)
+            tell(done + self.tables.packed)
+        return done
+
+    def _as_stored(self, name: str) -> bool:
+        """Whether a mapped file holds the rows of the table, of its type, in whatever order."""
+        if not isinstance(self.source, Weights):
+            return False
+        placed = self.source.placed[name]
+        stored = placed.stored
+        return (
+            isinstance(stored, StoredTensor)
+            and isinstance(stored.source, MappedFile)
+            and stored.dtype.name == self.types[name]
+            and placed.transform is not Transform.TRANSPOSE
+        )
 
     def vector(self, name: str) -> F32:
         """A gain or bias as float32, flat; kept."""
         if name not in self._vectors:
-            self._vectors[name] = np.ascontiguousarray(self.source.numpy(name).ravel())
+            # A copy: what lies in a mapped file would keep it. A system that reads a page of it may
+            # bring up to 2 MB around, so all of the file is given up.
+            self._vectors[name] = np.array(self.source.numpy(name)).ravel()
+            if isinstance(self.source, Weights):
+                _forget(self.source.placed[name].stored, whole_file=True)
         return self._vectors[name]
 
     def _bytes(self, name: str, ranges: list[Rows]) -> int:
@@ -172,43 +220,30 @@ class PackedWeights:
             turned = np.frombuffer(stored.raw(), FLOATS[kind]).reshape(stored.shape).T
             return self._plain(kind, _bytes_of(np.ascontiguousarray(turned)), None)
         rows = np.frombuffer(stored.raw(), np.uint8).reshape(placed.weight.shape[0], -1)
-        return self._plain(kind, rows, order, stored)
+        return self._plain(kind, rows, order, queued=self._as_stored(name))
 
     def _plain(
         self,
         kind: str,
         stored: npt.NDArray[np.uint8],
         order: npt.NDArray[np.int64] | None,
-        tensor: StoredTensor | None = None,
+        *,
+        queued: bool = False,
     ) -> Callable[[Rows], int]:
-        """Packs rows from their bytes, rows × bytes of a row, in the given order."""
+        """Packs rows from their bytes, rows × bytes of a row, in the given order.
+
+        `queued`: by other threads, and the bytes are those of a mapped file.
+        """
 
         def pack(rows: Rows) -> int:
             cols, count = self._cols(rows.weight), rows.stop - rows.start
-            if tensor is not None and order is None and count * stored.shape[1] > _PIECE:
-                return self._in_pieces(kind, cols, stored[rows.start : rows.stop], tensor)
             some = None if order is None else order[rows.start : rows.stop]
-            read = stored[rows.start : rows.stop] if some is None else stored
-            number = self.tables.add(kind, count, cols, read.reshape(-1), some)
-            if tensor is not None:
-                _forget(tensor)
-            return number
+            read = (stored[rows.start : rows.stop] if some is None else stored).reshape(-1)
+            if queued:
+                return self.tables.queue(kind, count, cols, read, some, mapped=True)
+            return self.tables.add(kind, count, cols, read, some)
 
         return pack
-
-    def _in_pieces(
-        self, kind: str, cols: int, stored: npt.NDArray[np.uint8], tensor: StoredTensor
-    ) -> int:
-        """Packs a large table, giving up the pages of its file on the way."""
-        count, width = stored.shape
-        number = self.tables.room(kind, count, cols)
-        panel = self.tables.panel_rows
-        step = max(panel, _PIECE // width // panel * panel)
-        for first in range(0, count, step):
-            piece = stored[first : first + step]
-            self.tables.fill(number, first, len(piece), piece.reshape(-1))
-            _forget(tensor)
-        return number
 
     def _mlx4(
         self, kind: str, stored: PackedTensor, order: npt.NDArray[np.int64] | None
@@ -254,8 +289,7 @@ def _as_bf16(source: Weights, name: str) -> npt.NDArray[np.uint8]:
     for start in range(0, rows, step):
         stop = min(start + step, rows)
         out[start:stop] = bf16_of(placed.stored.rows(start, stop))
-        if isinstance(placed.stored, StoredTensor):
-            _forget(placed.stored)
+        _forget(placed.stored)
     return _bytes_of(out)
 
 
@@ -268,6 +302,10 @@ def _is_mlx4(stored: Tensor) -> bool:
     return isinstance(packing, Mlx) and packing.bits == 4
 
 
-def _forget(tensor: StoredTensor) -> None:
-    if isinstance(tensor.source, MappedFile):
-        tensor.source.forget(tensor.offset, tensor.nbytes)
+def _forget(tensor: Tensor, *, whole_file: bool = False) -> None:
+    if isinstance(tensor, StoredTensor) and isinstance(tensor.source, MappedFile):
+        source = tensor.source
+        if whole_file:
+            source.forget(0, source.size)
+        else:
+            source.forget(tensor.offset, tensor.nbytes)

@@ -87,7 +87,7 @@ ABSENT: tuple[Absent, ...] = (
         "-ngl --n-gpu-layers --gpu-layers --split-mode -sm --tensor-split -ts --main-gpu -mg "
         "--device -dev --override-tensor -ot --cpu-moe --n-cpu-moe --gpu-memory-utilization "
         "--cpu-offload-gb",
-        "passes run on the processor; count tells what they cost",
+        "passes run on the processor; plan tells how fast a GPU could be",
     ),
     _absent(
         "several machines or processors",

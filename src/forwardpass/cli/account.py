@@ -9,7 +9,7 @@ from forwardpass.units import exact, short, size
 
 if TYPE_CHECKING:
     from forwardpass.answer import Answer
-    from forwardpass.engine.account import Account
+    from forwardpass.engine.account import Account, Experts
     from forwardpass.model import Generation, Model
     from forwardpass.sampling.settings import SamplingSettings
 
@@ -41,6 +41,8 @@ def work_lines(answer: Answer, share: float | None = None) -> Iterator[str]:
     """Passes, FLOP, bytes, tokens and seconds; `share`: of what memory allows, in decode."""
     work, prompt = answer.work, plural(answer.usage.prompt_tokens, "token")
     yield f"{work_words(work)} · prompt {prompt} in {work.seconds_prefill:.2f} s"
+    if work.experts is not None:
+        yield experts_words(work.experts)
     more = answer.usage.completion_tokens - 1
     if more > 0 and work.seconds_decode > 0:
         rate = more / work.seconds_decode
@@ -71,6 +73,14 @@ def work_words(work: Account) -> str:
     """Passes, FLOP and bytes."""
     passes = plural(work.passes, "pass", "passes")
     return f"{passes} · {short(work.flop, 'FLOP')} · {size(work.weight_bytes, 2)} of weights read"
+
+
+def experts_words(experts: Experts) -> str:
+    """How many different experts a layer read in a pass, and how many are to be expected."""
+    read, expected = experts.read / experts.passes, experts.expected / experts.passes
+    return (
+        f"experts read: {read:.1f} of {exact(experts.of)} a layer and pass, {expected:.1f} expected"
+    )
 
 
 def limit_lines(going: Generation, answer: Answer) -> Iterator[str]:

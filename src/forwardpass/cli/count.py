@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from forwardpass import hub
 from forwardpass.cli.console import as_json, data
+from forwardpass.cli.html import HtmlFile, check_page, typed, write_page
 from forwardpass.cli.options import AcceptUnknown, Json, KvType, Model, Visible, numbers
 from forwardpass.config import ModelConfig
 from forwardpass.opening import Opened, check_accepted, open_headers
 from forwardpass.units import size
-from forwardpass.work.compare import compare, compared
+from forwardpass.work.compare import Figure, Pair, compare, compared
 from forwardpass.work.report import report, report_tensors
 from forwardpass.work.summary import Asked, Count, count_model, count_tensors
 
@@ -22,6 +24,7 @@ _SHORT, _LONG = 128, 8_192  # contexts that are shown where none are asked for
 
 
 def command(
+    context: typer.Context,
     model: Model,
     visible: Visible = None,
     prompt: Annotated[
@@ -41,28 +44,36 @@ def command(
         typer.Option("--diff", metavar="MODEL", help="put another model beside it"),
     ] = None,
     accept_unknown: AcceptUnknown = None,
+    html: HtmlFile = None,
     json: Json = False,
 ) -> None:
     """Counts a model from its shape, its config, or the header of its file."""
+    check_page(html)
     contexts = None if visible is None else numbers(visible, "--visible")
     asked = Asked(contexts or (), prompt, answer, dtype, kv_type)
     settings, accepted = hub.settings(os.environ), accept_unknown or []
     if diff is None:
         with open_headers(model, settings, accept_unknown=accepted) as opened:
-            _print_one(opened, asked if contexts else _with_contexts(asked, opened), json)
+            asked = asked if contexts else _with_contexts(asked, opened)
+            counted = _count(opened, asked)
+            if html is not None:
+                _write_one(html, opened, counted, asked, typed(context))
+            _print_one(opened, counted, asked, json)
         return
     with (
         open_headers(model, settings, accept_unknown=accepted, check=False) as first,
         open_headers(diff, settings, accept_unknown=accepted, check=False) as second,
     ):
         check_accepted(accepted, first, second)
-        _print_both(
-            first, second, asked if contexts else _with_contexts(asked, first, second), json
-        )
+        asked = asked if contexts else _with_contexts(asked, first, second)
+        counts = _count(first, asked), _count(second, asked)
+        pairs = compared(*zip(counts, (_config(first), _config(second)), strict=True))
+        if html is not None:
+            _write_both(html, (first, second), counts, pairs, asked, typed(context))
+        _print_both(counts, pairs, json)
 
 
-def _print_one(opened: Opened, asked: Asked, json: bool) -> None:
-    count = _count(opened, asked)
+def _print_one(opened: Opened, count: Count, asked: Asked, json: bool) -> None:
     if json:
         as_json(count.as_dict())
     elif opened.description is not None:
@@ -71,14 +82,40 @@ def _print_one(opened: Opened, asked: Asked, json: bool) -> None:
         data("\n".join(report_tensors(count, opened.file, _origin(opened))))
 
 
-def _print_both(first: Opened, second: Opened, asked: Asked, json: bool) -> None:
-    counts = _count(first, asked), _count(second, asked)
-    pairs = compared(*zip(counts, (_config(first), _config(second)), strict=True))
+def _print_both(counts: tuple[Count, Count], pairs: list[Pair], json: bool) -> None:
     if json:
-        differing = {pair.name: [pair.first, pair.second] for pair in pairs if pair.differs}
-        as_json({"models": [count.as_dict() for count in counts], "differences": differing})
+        models = [count.as_dict() for count in counts]
+        as_json({"models": models, "differences": _differences(pairs)})
     else:
         data("\n".join(compare(*counts, pairs)))
+
+
+def _differences(pairs: list[Pair]) -> dict[str, list[Figure]]:
+    return {pair.name: [pair.first, pair.second] for pair in pairs if pair.differs}
+
+
+def _write_one(path: Path, opened: Opened, count: Count, asked: Asked, line: str) -> None:
+    from forwardpass.pages.count_page import Counted, count_page
+
+    counted = Counted(count, opened.description, _origin(opened))
+    write_page(path, count_page(counted, asked, line))
+
+
+def _write_both(
+    path: Path,
+    models: tuple[Opened, Opened],
+    counts: tuple[Count, Count],
+    pairs: list[Pair],
+    asked: Asked,
+    line: str,
+) -> None:
+    from forwardpass.pages.count_page import Counted, diff_page
+
+    both = [
+        Counted(count, opened.description, _origin(opened))
+        for count, opened in zip(counts, models, strict=True)
+    ]
+    write_page(path, diff_page(both, _differences(pairs), asked, line))
 
 
 def _count(opened: Opened, asked: Asked) -> Count:

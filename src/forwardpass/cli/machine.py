@@ -1,4 +1,7 @@
-"""`forwardpass machine`: what this machine lets passes use, and with `--measure` how fast it is."""
+"""`forwardpass machine`: what this machine lets passes use, and with `--measure` how fast it is.
+
+With `--list` the machines that `plan` knows.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,19 @@ from forwardpass.backends.threads import set_threads, threads_in_force, usable_c
 from forwardpass.cli.account import plural
 from forwardpass.cli.console import as_json, columns, data, patience
 from forwardpass.cli.options import Json
+from forwardpass.errors import RequestError
 from forwardpass.memory import available_memory, total_memory
 from forwardpass.units import short, size
 from forwardpass.work.machine import cpu_name
+from forwardpass.work.machines import known_machines, listed
 
 
 def command(
     measure: Annotated[
         bool, typer.Option("--measure", help="also measure the rates of reading and of products")
+    ] = False,
+    list_known: Annotated[
+        bool, typer.Option("--list", help="show the machines that plan knows instead of this one")
     ] = False,
     threads: Annotated[
         int | None, typer.Option("--threads", metavar="N", help="threads of matrix products")
@@ -26,6 +34,11 @@ def command(
     json: Json = False,
 ) -> None:
     """Shows instruction-set level, cores, memory, caches and build; with --measure, the rates."""
+    if list_known:
+        if measure or threads is not None:
+            raise RequestError("--list shows what is known of other machines and measures nothing")
+        _list(json)
+        return
     if threads is not None:
         set_threads(threads)
     found = described(measure)
@@ -34,6 +47,14 @@ def command(
         return
     for line in columns(_rows(found), "<<"):
         data(line)
+
+
+def _list(json: bool) -> None:
+    """The catalogue: of each machine the vendor's figures, and where they stand."""
+    if json:
+        as_json({"machines": [known.as_dict() for known in known_machines()]})
+    else:
+        data("\n".join(listed(known_machines())))
 
 
 def described(measure: bool) -> dict[str, Any]:

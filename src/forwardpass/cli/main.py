@@ -48,6 +48,7 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
     "Time": (
         Command("profile", "work and time by role"),
         Command("bench", "speeds beside their bounds"),
+        Command("plan", "memory, speed, cost elsewhere"),
         Command("machine", "this machine: level, memory, rates"),
     ),
     "Files": (

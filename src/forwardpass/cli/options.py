@@ -61,7 +61,7 @@ _IN_PYTHON = (
     *ENGINE_DEFAULTS,
     *("max_tokens", "thinking", "template_args", "control_tokens", "ignore_model_defaults"),
     *("backend", "threads", "context", "template", "accept_unknown"),
-    *("visible", "prompt", "answer", "dtype", "kv_type", "stride"),
+    *("visible", "prompt", "answer", "concurrency", "dtype", "kv_type", "stride"),
 )
 _NAMED = re.compile(rf"(?P<name>{'|'.join(_IN_PYTHON)})(?P<then> = |: | needs | and )")
 

@@ -58,13 +58,17 @@ using forwardpass::array;
 using forwardpass::array_or_none;
 using forwardpass::Tables;
 
+void check_order(const forwardpass::Array<std::int64_t> &order, std::int64_t rows) {
+    if (order && order.size != rows)
+        throw std::invalid_argument("order has " + std::to_string(order.size) +
+                                    " numbers, the table " + std::to_string(rows) + " rows");
+}
+
 int add(Tables &tables, const std::string &type, std::int64_t rows, std::int64_t cols,
         nb::handle stored, nb::handle order) {
     const auto bytes = array<std::uint8_t>(stored, "stored", 1);
     const auto numbers = array_or_none<std::int64_t>(order, "order", 1);
-    if (numbers && numbers.size != rows)
-        throw std::invalid_argument("order has " + std::to_string(numbers.size) +
-                                    " numbers, the table " + std::to_string(rows) + " rows");
+    check_order(numbers, rows);
     forwardpass::Table packed;
     {
         const nb::gil_scoped_release released;
@@ -74,17 +78,39 @@ int add(Tables &tables, const std::string &type, std::int64_t rows, std::int64_t
     return tables.add(packed);
 }
 
-int room(Tables &tables, const std::string &type, std::int64_t rows, std::int64_t cols) {
-    return tables.add(
-        forwardpass::table_room(tables.arena(), forwardpass::type_named(type), rows, cols));
+// Arrays that outlive whoever handed them over.
+struct Kept {
+    forwardpass::Array<std::uint8_t> stored;
+    forwardpass::Array<std::int64_t> order;
+};
+
+int queue(Tables &tables, const std::string &type, std::int64_t rows, std::int64_t cols,
+          nb::handle stored, nb::handle order, bool mapped) {
+    const std::shared_ptr<Kept> kept(new Kept{array<std::uint8_t>(stored, "stored", 1),
+                                              array_or_none<std::int64_t>(order, "order", 1)},
+                                     [](Kept *arrays) {
+                                         const nb::gil_scoped_acquire held;
+                                         delete arrays;
+                                     });
+    check_order(kept->order, rows);
+    forwardpass::PackingJob job =
+        forwardpass::packing_job(tables.arena(), forwardpass::type_named(type), rows, cols,
+                                 kept->stored.data, kept->stored.size, kept->order.data);
+    job.mapped = mapped;
+    job.owner = kept;
+    const int number = tables.add(job.table);
+    tables.packer().add(std::move(job));
+    return number;
 }
 
-void fill(Tables &tables, std::int64_t number, std::int64_t first, std::int64_t count,
-          nb::handle stored) {
-    const auto bytes = array<std::uint8_t>(stored, "stored", 1);
-    const forwardpass::Table table = tables.at(number);
+bool wait(Tables &tables, double seconds) {
     const nb::gil_scoped_release released;
-    forwardpass::fill_table(table, first, count, bytes.data, bytes.size, nullptr, tables.threads());
+    return tables.packer().wait(seconds);
+}
+
+void stop(Tables &tables) {
+    const nb::gil_scoped_release released;
+    tables.packer().stop();
 }
 
 int add_mlx4(Tables &tables, const std::string &name, std::int64_t rows, std::int64_t cols,
@@ -133,17 +159,21 @@ void bind_tables(nb::module_ &module) {
     tables.def(nb::init<int>(), nb::arg("threads"))
         .def("add", &add, nb::arg("type"), nb::arg("rows"), nb::arg("cols"), nb::arg("stored"),
              nb::arg("order").none() = nb::none(), "Packs a table; its number.")
-        .def("room", &room, nb::arg("type"), nb::arg("rows"), nb::arg("cols"),
-             "Room for a table, zeros at first; its number.")
-        .def("fill", &fill, nb::arg("table"), nb::arg("first"), nb::arg("count"),
-             nb::arg("stored"), "Packs rows from first on, whole panels or the last.")
+        .def("queue", &queue, nb::arg("type"), nb::arg("rows"), nb::arg("cols"), nb::arg("stored"),
+             nb::arg("order").none(), nb::arg("mapped"),
+             "Has a table packed by other threads; its number. The pages of a mapped file are given "
+             "up on the way.")
+        .def("wait", &wait, nb::arg("seconds"),
+             "Until what was queued is packed, for so long at most; whether it is.")
+        .def("stop", &stop, "Leaves what is queued as it is.")
+        .def_prop_ro("packed", [](const Tables &t) { return t.packer().packed(); },
+                     "Bytes of queued rows that are packed, as they were stored.")
         .def("add_mlx4", &add_mlx4, nb::arg("type"), nb::arg("rows"), nb::arg("cols"),
              nb::arg("group"), nb::arg("words"), nb::arg("scales"), nb::arg("biases"),
              nb::arg("order").none() = nb::none(), "Packs one of MLX's tables; its number.")
         .def("decode_row", &decode_row, nb::arg("table"), nb::arg("row"))
         .def_prop_ro("nbytes", &Tables::nbytes, "Bytes of all packed tables.");
     tables.attr("types") = type_names();
-    tables.attr("panel_rows") = forwardpass::panel_rows;
 }
 
 }  // namespace

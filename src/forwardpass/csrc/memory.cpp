@@ -7,6 +7,7 @@
 #if defined(__unix__) || defined(__APPLE__)
 #define FORWARDPASS_MMAP 1
 #include <sys/mman.h>
+#include <unistd.h>
 #endif
 
 namespace forwardpass {
@@ -40,6 +41,8 @@ std::uint8_t *take(std::size_t bytes) {
 
 void give_back(std::uint8_t *at, std::size_t bytes) { munmap(at, bytes); }
 
+std::size_t page_size() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
+
 #else
 
 std::uint8_t *take(std::size_t bytes) {
@@ -53,6 +56,17 @@ void give_back(std::uint8_t *at, std::size_t) { ::operator delete(at, std::align
 #endif
 
 }  // namespace
+
+void forget_pages(const std::uint8_t *from, std::int64_t bytes) {
+#if defined(FORWARDPASS_MMAP) && defined(MADV_DONTNEED)
+    const std::size_t before = reinterpret_cast<std::uintptr_t>(from) % page_size();
+    madvise(const_cast<std::uint8_t *>(from) - before, static_cast<std::size_t>(bytes) + before,
+            MADV_DONTNEED);  // advice: without it there is only more in memory
+#else
+    static_cast<void>(from);
+    static_cast<void>(bytes);
+#endif
+}
 
 Memory::Memory(std::size_t bytes) {
     if (bytes == 0) return;

@@ -26,6 +26,10 @@ class Memory {
     std::size_t size_ = 0;
 };
 
+// Takes the pages of a file that is mapped read-only out of memory, where the system can; they are
+// read again when they are asked for. Never for other memory, which would lose what it holds.
+void forget_pages(const std::uint8_t *from, std::int64_t bytes);
+
 // Memory for many things that live as long as it does, one behind the other in large blocks: what is
 // smaller than a huge page gets huge pages too, and a processor that reads one after another goes on
 // reading ahead.

@@ -40,8 +40,7 @@ std::uint8_t *room(Arena &arena, Type type, std::int64_t rows, std::int64_t cols
 template <class Work>
 void over_panels(const Table &table, int threads, Work work) {
     const std::int64_t panels = panel_count(table.rows);
-    const std::int64_t bytes = panel_bytes(table.type, table.cols);
-    const std::int64_t piece = bytes > (1 << 20) ? 1 : (1 << 20) / bytes;
+    const std::int64_t piece = panels_at_a_time(table);
     std::atomic<std::int64_t> next{0};
     const auto loop = [&] {
         for (;;) {
@@ -75,47 +74,33 @@ Type type_named(const std::string &name) {
     refuse("table type \"" + name + "\": there are " + offered);
 }
 
-Table table_room(Arena &arena, Type type, std::int64_t rows, std::int64_t cols) {
+PackingJob packing_job(Arena &arena, Type type, std::int64_t rows, std::int64_t cols,
+                       const std::uint8_t *stored, std::int64_t bytes, const std::int64_t *order) {
     if (is_mlx4(type)) refuse("tables of mlx4 are added by add_mlx4");
     check_shape(type, rows, cols);
-    return {type, rows, cols, room(arena, type, rows, cols)};
-}
-
-void fill_table(const Table &table, std::int64_t first, std::int64_t count,
-                const std::uint8_t *stored, std::int64_t bytes, const std::int64_t *order,
-                int threads) {
-    const auto [type, rows, cols, data] = table;
-    if (is_mlx4(type)) refuse("tables of mlx4 are not filled in parts");
-    if (first < 0 || count < 1 || first > rows || count > rows - first || first % panel_rows ||
-        (count % panel_rows && first + count != rows))
-        refuse(std::to_string(count) + " rows from row " + std::to_string(first) + " of " +
-               std::to_string(rows) + ": parts are whole panels of " +
-               std::to_string(panel_rows) + " rows");
     const std::int64_t row_bytes = stored_row_bytes(type, cols), stored_rows = bytes / row_bytes;
-    if (bytes % row_bytes || (!order && stored_rows != count))
-        refuse("a table of " + std::to_string(count) + " x " + std::to_string(cols) + " " +
+    if (bytes % row_bytes || (!order && stored_rows != rows))
+        refuse("a table of " + std::to_string(rows) + " x " + std::to_string(cols) + " " +
                type_name(type) + ": " + std::to_string(bytes) + " bytes are offered, a row has " +
                std::to_string(row_bytes));
     if (order)
-        for (std::int64_t i = 0; i < count; ++i)
+        for (std::int64_t i = 0; i < rows; ++i)
             if (order[i] < 0 || order[i] >= stored_rows)
                 refuse("order[" + std::to_string(i) + "] = " + std::to_string(order[i]) + ", but " +
                        std::to_string(stored_rows) + " rows are stored");
-    // The memory is the arena's, which may be written to.
-    std::uint8_t *out = const_cast<std::uint8_t *>(data) +
-                        first / panel_rows * panel_bytes(type, cols);
-    const Table part{type, count, cols, out};
-    over_panels(part, threads, [&](std::int64_t begin, std::int64_t end) {
-        pack(part.type, stored, part.rows, part.cols, order, begin, end,
-             out + begin * panel_bytes(part.type, part.cols));
-    });
+    const Table table{type, rows, cols, room(arena, type, rows, cols)};
+    return {table, stored, bytes, order, false, nullptr};
 }
 
 Table pack_table(Arena &arena, Type type, std::int64_t rows, std::int64_t cols,
                  const std::uint8_t *stored, std::int64_t bytes, const std::int64_t *order,
                  int threads) {
-    const Table table = table_room(arena, type, rows, cols);
-    fill_table(table, 0, rows, stored, bytes, order, threads);
+    const Table table = packing_job(arena, type, rows, cols, stored, bytes, order).table;
+    // The memory is the arena's, which may be written to.
+    std::uint8_t *data = const_cast<std::uint8_t *>(table.data);
+    over_panels(table, threads, [&](std::int64_t first, std::int64_t last) {
+        pack(type, stored, rows, cols, order, first, last, data + first * panel_bytes(type, cols));
+    });
     return table;
 }
 
@@ -159,7 +144,7 @@ Table pack_mlx4_table(Arena &arena, Type type, std::int64_t rows, std::int64_t c
     return table;
 }
 
-Tables::Tables(int threads) : threads_(threads) {
+Tables::Tables(int threads) : threads_(threads), packer_(threads) {
     if (threads < 1 || threads > 1024) refuse("threads must be from 1 to 1024");
 }
 

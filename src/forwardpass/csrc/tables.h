@@ -7,6 +7,7 @@
 
 #include "kernels/kernels.h"
 #include "memory.h"
+#include "packer.h"
 
 namespace forwardpass {
 
@@ -21,19 +22,16 @@ Table pack_table(Arena &arena, Type type, std::int64_t rows, std::int64_t cols,
                  const std::uint8_t *stored, std::int64_t bytes, const std::int64_t *order,
                  int threads);
 
-// The same in parts: room for a table, zeros at first, and `count` of its rows from row `first` on,
-// which begins a panel; they end one, or the table. `stored` and `order` are those of the part.
-Table table_room(Arena &arena, Type type, std::int64_t rows, std::int64_t cols);
-void fill_table(const Table &table, std::int64_t first, std::int64_t count,
-                const std::uint8_t *stored, std::int64_t bytes, const std::int64_t *order,
-                int threads);
-
 // MLX's affine tables. The arrays have rows × cols / 8 words and rows × cols / group scales and
 // biases, which the caller has checked by `check_mlx4`. `order` as above.
 void check_mlx4(Type type, std::int64_t rows, std::int64_t cols, std::int64_t group);
 Table pack_mlx4_table(Arena &arena, Type type, std::int64_t rows, std::int64_t cols,
                       std::int64_t group, const std::uint32_t *words, const std::uint16_t *scales,
                       const std::uint16_t *biases, const std::int64_t *order, int threads);
+
+// The same for a `Packer`: the table, zeros so far, and what is to be packed into it.
+PackingJob packing_job(Arena &arena, Type type, std::int64_t rows, std::int64_t cols,
+                       const std::uint8_t *stored, std::int64_t bytes, const std::int64_t *order);
 
 class Tables {
   public:
@@ -42,6 +40,8 @@ class Tables {
     Tables &operator=(const Tables &) = delete;
     int add(Table table);          // its number
     Arena &arena() { return arena_; }
+    Packer &packer() { return packer_; }
+    const Packer &packer() const { return packer_; }
     const Table &at(std::int64_t number) const;  // throws std::invalid_argument
     std::int64_t nbytes() const { return nbytes_; }
     int threads() const { return threads_; }
@@ -51,6 +51,7 @@ class Tables {
     Arena arena_;
     std::int64_t nbytes_ = 0;
     int threads_;
+    Packer packer_;  // goes first: it writes to the arena
 };
 
 }  // namespace forwardpass

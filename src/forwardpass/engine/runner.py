@@ -10,6 +10,7 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 
 from forwardpass.backends.backend import Backend, Cache
+from forwardpass.backends.recorder import Recorder
 from forwardpass.engine.turns import Turns
 from forwardpass.errors import ContextError
 from forwardpass.graph.references import F32
@@ -18,11 +19,15 @@ from forwardpass.work.passes import SequenceShape
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass as it ran: its shape, its seconds, and whether it read a prompt."""
+    """One pass as it ran: its shape, its seconds, and whether it read a prompt.
+
+    `experts`: how many different ones a layer read, on average; None where there are none.
+    """
 
     shape: SequenceShape
     seconds: float
     prompt: bool
+    experts: float | None = None
 
 
 @dataclass
@@ -93,7 +98,12 @@ class Runner:
     ) -> tuple[F32, Pass]:
         rows = 1 if wanted is None else len(wanted)
         shape = SequenceShape(len(tokens), cache.length, rows)
+        recorder = Recorder() if self.backend.graph.experts else None
         with self._turns:
             start = time.perf_counter()
-            scores = self.backend.run(cache, tokens, wanted=wanted, generated=not prompt)
-            return scores, Pass(shape, time.perf_counter() - start, prompt)
+            scores = self.backend.run(
+                cache, tokens, wanted=wanted, generated=not prompt, recorder=recorder
+            )
+            seconds = time.perf_counter() - start
+        experts = None if recorder is None else recorder.experts()
+        return scores, Pass(shape, seconds, prompt, experts)

@@ -60,6 +60,8 @@ def read_gguf_part(source: ByteSource) -> TensorFile:
     data_start = -(-position // alignment) * alignment
     placed = {name: _placed(tensor, data_start, alignment) for name, tensor in tensors.items()}
     spans_in_order(placed.values())
+    bytes_read = len(header.data)
+    header.finish()
     return TensorFile(
         format="gguf",
         name=source.name,
@@ -67,7 +69,7 @@ def read_gguf_part(source: ByteSource) -> TensorFile:
         tensors=placed,
         header_bytes=min(data_start, source.size),
         file_bytes=source.size,
-        bytes_read=len(header.data),
+        bytes_read=bytes_read,
         sources=(source,),
     )
 

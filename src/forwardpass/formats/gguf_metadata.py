@@ -9,6 +9,7 @@ Source: docs/gguf.md of ggml, "File Structure".
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import overload
@@ -30,13 +31,22 @@ _MAX_DEPTH = 4
 
 
 class MetadataArray(Sequence[object]):
-    """An array's elements, decoded together the first time that one is asked for.
+    """An array's elements, kept from the first time that one is asked for by its number.
+
+    Who goes through them has them decoded on the way, and nothing is kept. `ends`: of strings, the
+    position behind each.
 
     Errors: `FormatError` for a string that is not UTF-8, when it is decoded.
     """
 
     def __init__(
-        self, header: HeaderReader, element: int, count: int, position: int, where: str
+        self,
+        header: HeaderReader,
+        element: int,
+        count: int,
+        position: int,
+        where: str,
+        ends: Sequence[int],
     ) -> None:
         self.element_type = _TYPE_NAMES[element]
         self._header = header
@@ -44,6 +54,7 @@ class MetadataArray(Sequence[object]):
         self._count = count
         self._position = position
         self._where = where
+        self._ends = ends
 
     def __len__(self) -> int:
         return self._count
@@ -61,31 +72,32 @@ class MetadataArray(Sequence[object]):
         return f"<{self.element_type}[{self._count}]>"
 
     def __iter__(self) -> Iterator[object]:
-        return iter(self._values)
+        return self._decoded() if self._element == _STRING else iter(self._values)
 
     @cached_property
     def _values(self) -> list[object]:
         if self._element == _STRING:
-            return self._strings()
+            return list(self._decoded())
         if self._element == _ARRAY:
             return self._arrays()
-        code = _SCALARS[self._element].format[1:]
-        numbers = struct.unpack_from(f"<{self._count}{code}", self._header.data, self._position)
+        scalar = _SCALARS[self._element]
+        data = self._header.bytes(self._position, self._position + self._count * scalar.size)
+        numbers = struct.unpack(f"<{self._count}{scalar.format[1:]}", data)
         return [bool(n) for n in numbers] if self._element == _BOOL else list(numbers)
 
-    def _strings(self) -> list[object]:
-        data, unpack = self._header.data, _LENGTH.unpack_from
-        values: list[object] = []
-        end = self._position
-        for _ in range(self._count):
-            start = end + 8
-            (length,) = unpack(data, end)
-            end = start + length
+    def _decoded(self) -> Iterator[str]:
+        begin = self._position
+        data = self._header.bytes(begin, self._ends[-1] if self._ends else begin)
+        start = 8
+        for end in self._ends:
+            end -= begin
             try:
-                values.append(data[start:end].decode())
+                yield data[start:end].decode()
             except UnicodeDecodeError as error:
-                raise _not_utf8(self._header, start, f"{self._where}[{len(values)}]") from error
-        return values
+                index = self._ends.index(begin + end)
+                where = f"{self._where}[{index}]"
+                raise _not_utf8(self._header, begin + start, where) from error
+            start = end + 8
 
     def _arrays(self) -> list[object]:
         values: list[object] = []
@@ -106,7 +118,7 @@ def read_value(header: HeaderReader, kind: int, position: int, where: str) -> tu
         return read_string(header, position, _MAX_STRING, where)
     if kind == _ARRAY:
         return _array_at(header, position, where)
-    end = _end_of_elements(header, kind, 1, position, where, 0)
+    end = _end_of_elements(header, kind, 1, position, where, 0, _nothing())
     (number,) = header.unpack(_SCALARS[kind], position, where)
     return bool(number) if kind == _BOOL else number, end
 
@@ -128,13 +140,25 @@ def _not_utf8(header: HeaderReader, start: int, where: str) -> FormatError:
 def _array_at(header: HeaderReader, position: int, where: str) -> tuple[MetadataArray, int]:
     element, count = header.unpack(_ARRAY_HEAD, position, where)
     start = position + _ARRAY_HEAD.size
-    end = _end_of_elements(header, element, count, start, where, 1)
-    return MetadataArray(header, element, count, start, where), end
+    ends = _nothing()
+    end = _end_of_elements(header, element, count, start, where, 1, ends)
+    return MetadataArray(header, element, count, start, where, ends), end
+
+
+def _nothing() -> array[int]:
+    return array("I")  # positions, of which the limit of a header is far below 2^32
 
 
 def _end_of_elements(
-    header: HeaderReader, kind: int, count: int, position: int, where: str, depth: int
+    header: HeaderReader,
+    kind: int,
+    count: int,
+    position: int,
+    where: str,
+    depth: int,
+    ends: array[int],
 ) -> int:
+    """The position behind the elements; where these are strings, `ends` gets that of each."""
     if kind in _SCALARS:
         end = position + count * _SCALARS[kind].size
         header.need(end, where)
@@ -150,7 +174,7 @@ def _end_of_elements(
             f"the file ends at byte {header.source.size}"
         )
     if kind == _STRING:
-        return _end_of_strings(header, count, position, where)
+        return _end_of_strings(header, count, position, where, ends)
     if depth == _MAX_DEPTH:
         raise FormatError(
             f"{header.source.name}: {where} nests arrays deeper than {depth} at byte {position}"
@@ -158,11 +182,13 @@ def _end_of_elements(
     for _ in range(count):
         element, inner = header.unpack(_ARRAY_HEAD, position, where)
         start = position + _ARRAY_HEAD.size
-        position = _end_of_elements(header, element, inner, start, where, depth + 1)
+        position = _end_of_elements(header, element, inner, start, where, depth + 1, _nothing())
     return position
 
 
-def _end_of_strings(header: HeaderReader, count: int, position: int, where: str) -> int:
+def _end_of_strings(
+    header: HeaderReader, count: int, position: int, where: str, ends: array[int]
+) -> int:
     # One long vocabulary is most of a header: here calls are spared, not checks.
     data, unpack = header.data, _LENGTH.unpack_from
     have = len(data)
@@ -176,6 +202,7 @@ def _end_of_strings(header: HeaderReader, count: int, position: int, where: str)
         if position > have or length > _MAX_STRING:
             _end_of_string(header, start - 8, _MAX_STRING, where)
             have = len(data)
+        ends.append(position)
     return position
 
 

@@ -125,6 +125,21 @@ class HeaderReader:
             raise FormatError(f"{name}: {wanted} bytes wanted at byte {have}, {len(piece)} came")
         self.data += piece
 
+    def bytes(self, start: int, end: int) -> bytes:
+        """A copy of bytes that were present before."""
+        if end <= len(self.data):
+            return bytes(memoryview(self.data)[start:end])
+        found = self.source.read(start, end - start)
+        if isinstance(self.source, MappedFile):
+            self.source.forget(start, end - start)
+        return found
+
+    def finish(self) -> None:
+        """Gives up what a mapped file has anyway; it is read again when it is asked for."""
+        if isinstance(self.source, MappedFile):
+            self.source.forget(0, len(self.data))
+            self.data = bytearray()
+
     def unpack(self, layout: struct.Struct, position: int, what: str) -> tuple[Any, ...]:
         """The values of `layout` at `position`."""
         self.need(position + layout.size, what)

@@ -95,16 +95,19 @@ class GraphBuilder:
         """Heads joined, n (h e)."""
         return self.apply("flat", [x])
 
-    def rms_norm(self, x: Value, name: str) -> Value:
-        """x divided by its root mean square over the last axis, times a gain."""
-        gain = self.weight(f"{name}.weight", self._width(x))
-        return self.apply("rms_norm", [x], [gain], eps=self.config.norm_eps)
+    def rms_norm(self, x: Value, name: str, eps: float | None = None) -> Value:
+        """x divided by its root mean square over the last axis, times a gain.
 
-    def layer_norm(self, x: Value, name: str) -> Value:
+        `eps`: the config's unless given.
+        """
+        gain = self.weight(f"{name}.weight", self._width(x))
+        return self.apply("rms_norm", [x], [gain], eps=eps or self.config.norm_eps)
+
+    def layer_norm(self, x: Value, name: str, eps: float | None = None) -> Value:
         """x centered and divided by its deviation over the last axis, times a gain, plus a bias."""
         gain = self.weight(f"{name}.weight", self._width(x))
         bias = self.weight(f"{name}.bias", self._width(x))
-        return self.apply("layer_norm", [x], [gain, bias], eps=self.config.norm_eps)
+        return self.apply("layer_norm", [x], [gain, bias], eps=eps or self.config.norm_eps)
 
     def plain_layer_norm(self, x: Value, name: str) -> Value:
         """x centered and divided by its deviation over the last axis, times a gain."""
@@ -147,12 +150,15 @@ class GraphBuilder:
         *shape: int,
         window: int | None = None,
         shared_with: str | None = None,
+        selected: int | None = None,
     ) -> State:
         """The state of that name of this layer."""
         if self._layer is None:
             raise GraphError(f"the cache {name} belongs to no layer")
         shared = self._prefix + shared_with if shared_with else None
-        return State(self._prefix + name, kind, shape, self._layer, window, shared)
+        return State(
+            self._prefix + name, kind, shape, self._layer, window, shared, selected=selected
+        )
 
     def cache(self, x: Value, state: State) -> Value:
         """x appended to the cache; all of it, g s e.
@@ -174,6 +180,7 @@ class GraphBuilder:
         slopes: tuple[float, ...] | None = None,
         sinks: str | None = None,
         latent: tuple[int, int] | None = None,
+        selection: tuple[Value, int] | None = None,
     ) -> Value:
         """Keys and values cached, then each query's softmax-weighted mix of values, n h w.
 
@@ -181,13 +188,16 @@ class GraphBuilder:
         each head's entry of `slopes` lowers its scores by so much a position of distance. `sinks`
         names a weight with one more score for each head. `latent`: keys and values are expanded
         from a latent row of (elements that make values, further ones that only turn), which is
-        what the cache holds.
+        what the cache holds. `selection`: the tokens that each query sees, n k, and at most how
+        many.
         """
-        keys, values = self._caches(k, v, window, latent)
+        chosen, most = ([], None) if selection is None else ([selection[0]], selection[1])
+        keys, values = self._caches(k, v, window, latent, most)
         factor = self._width(q) ** -0.5 if scale is None else scale
+        op = "attention" if sinks is None else "attention_sinks"
         return self.apply(
-            "attention" if sinks is None else "attention_sinks",
-            [q, keys, values, self.positions],
+            op if selection is None else "selected_attention",
+            [q, keys, values, self.positions, *chosen],
             [] if sinks is None else [self.weight(sinks, self._heads(q))],
             role=Role.READ,
             scale=factor,
@@ -195,18 +205,29 @@ class GraphBuilder:
             softcap=softcap,
             slopes=slopes,
             absorbed=latent,
+            **({} if most is None else {"selected": most}),  # type: ignore[arg-type]
         )
 
     def _caches(
-        self, k: Value, v: Value, window: int | None, latent: tuple[int, int] | None
+        self,
+        k: Value,
+        v: Value,
+        window: int | None,
+        latent: tuple[int, int] | None,
+        selected: int | None,
     ) -> tuple[Value, Value]:
         """The caches of keys and values, as attention reads them."""
         shapes = [tuple(size for size in x.shape[1:] if isinstance(size, int)) for x in (k, v)]
         kind, shared = KV, None
         if latent is not None:
             kind, shapes, shared = LATENT, [(sum(latent),)] * 2, "self_attn.key"
-        key = self.state("self_attn.key", kind, *shapes[0], window=window)
-        value = self.state("self_attn.value", kind, *shapes[1], window=window, shared_with=shared)
+        key, value = (
+            self.state(name, kind, *shape, window=window, shared_with=of, selected=selected)
+            for name, shape, of in (
+                ("self_attn.key", shapes[0], None),
+                ("self_attn.value", shapes[1], shared),
+            )
+        )
         return self.cache(k, key), self.cache(v, value)
 
     @staticmethod
@@ -252,8 +273,8 @@ class GraphBuilder:
         """cap × tanh(x / cap)."""
         return self.apply("softcap", [x], cap=cap)
 
-    def finish(self, logits: Value) -> Graph:
-        """The graph that ends in `logits`."""
+    def finish(self, logits: Value, *, proven: bool = True) -> Graph:
+        """The graph that ends in `logits`; `proven`: what runs it gives the right ones."""
         return Graph(
             self.config,
             tuple(self._nodes),
@@ -262,6 +283,7 @@ class GraphBuilder:
             self.rows,
             logits,
             self._weights,
+            proven,
         )
 
     def _global_weight(self, name: str, *shape: int) -> Weight:

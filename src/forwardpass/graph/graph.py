@@ -70,6 +70,9 @@ class State:
     `kv` and `latent`: one row of `shape` a token; `recurrent`: `shape` once, however many tokens
     there are. With a `window` only that many rows are ever visible again. A state that is
     `shared_with` another is that one: keys and values of a latent row are both made from it.
+    `width`: bytes of an element, where the config says how it is kept. `selected`: the most rows
+    that a token reads, whichever they are. `again`: one that an earlier layer keeps, and this one
+    reads too.
     """
 
     name: str
@@ -78,6 +81,14 @@ class State:
     layer: int
     window: int | None = None
     shared_with: str | None = None
+    width: int | None = None
+    selected: int | None = None
+    again: bool = False
+
+    @property
+    def reach(self) -> int | None:
+        """The most of its rows that one token reads."""
+        return min((end for end in (self.window, self.selected) if end is not None), default=None)
 
     @property
     def elements_per_token(self) -> int:
@@ -122,7 +133,8 @@ class Graph:
     """One architecture with the sizes of one config.
 
     `tokens`, `positions` (n each) and `rows` (r) are the inputs; `logits` (r v) is the output.
-    `weights` are in the order of first use; a tied table occurs once.
+    `weights` are in the order of first use; a tied table occurs once. What is not `proven` is
+    counted and never run: nothing has held its logits to another implementation's.
     """
 
     config: ModelConfig
@@ -132,6 +144,7 @@ class Graph:
     rows: Value
     logits: Value
     weights: Mapping[str, Weight] = field(default_factory=dict)
+    proven: bool = True
 
     @property
     def states(self) -> tuple[State, ...]:

@@ -2,8 +2,9 @@
 
 A row (`graph/op.py`) holds the op's named axes, its FLOP rule, its byte rule, the tolerance that a
 backend is held to, and a source. This file has the rows of dense models, `ops_experts.py` those of
-mixtures of experts and `ops_mixers.py` those of recurrent layers. The NumPy reference is the
-function of the same name in `graph/references.py` (kept apart so that counting needs no NumPy).
+mixtures of experts, `ops_latent.py` those of latent attention, `ops_mixers.py` and `ops_delta.py`
+those of recurrent layers, `ops_variants.py` those of single families. The NumPy reference is the
+function of the same name in `graph/references*.py` (kept apart so that counting needs no NumPy).
 Rules take axis sizes by name; `pairs` is the number of (query, visible key) pairs of the pass in
 this layer. A multiply-add is 2 FLOP.
 
@@ -21,8 +22,11 @@ vocabulary, i and o the inputs and outputs of a table.
 from __future__ import annotations
 
 from forwardpass.graph.op import Op
+from forwardpass.graph.ops_delta import DELTA
 from forwardpass.graph.ops_experts import EXPERTS
+from forwardpass.graph.ops_latent import LATENT_OPS
 from forwardpass.graph.ops_mixers import MIXERS
+from forwardpass.graph.ops_variants import VARIANTS
 
 _DENSE = (
     Op(
@@ -63,7 +67,7 @@ _DENSE = (
     ),
     Op(
         "columns",
-        axes="n i -> n o",
+        axes="... i -> ... o",
         attributes=("start", "stop"),
         source="a part of a fused projection's outputs",
         tolerance=0.0,
@@ -183,7 +187,8 @@ _DENSE = (
         tolerance=0.0,
     ),
 )
-OPS: dict[str, Op] = {op.name: op for op in (*_DENSE, *EXPERTS, *MIXERS)}
+_ALL = (*_DENSE, *EXPERTS, *LATENT_OPS, *MIXERS, *DELTA, *VARIANTS)
+OPS: dict[str, Op] = {op.name: op for op in _ALL}
 
 # `hidden_act` in configs -> the op of an MLP without a gate. `gelu_fast` rounds √(2/π) otherwise.
 ACTIVATIONS: dict[str, str] = {

@@ -67,8 +67,8 @@ def linear_bias(x: F32, table: F32, bias: F32, *, generated: bool = False) -> F3
 
 
 def columns(x: F32, *, start: int, stop: int) -> F32:
-    """Columns start to stop, n o."""
-    return np.ascontiguousarray(x[:, start:stop])
+    """Columns start to stop of the last axis, … o."""
+    return np.ascontiguousarray(x[..., start:stop])
 
 
 def heads(x: F32, *, e: int) -> F32:

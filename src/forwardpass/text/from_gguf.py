@@ -9,7 +9,14 @@ by scores) and `t5` (SentencePiece's unigram model). Source: the GGUF specificat
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
+from operator import methodcaller
+from typing import Any
+
+from tokenizers import models
 
 from forwardpass.errors import RequestError, TokenizerError
 from forwardpass.text.library import (
@@ -43,6 +50,12 @@ _OTHER_KINDS = {
     "no_vocab": "no vocabulary at all",
     "none": "no vocabulary at all",
 }
+_STRINGS_AT_A_TIME = 4_096
+# Types by token id are bytes: what is asked of each of a quarter of a million is one call then.
+_KNOWN = bytes(range(_BYTE + 1))
+_KEPT = bytes(kind in (_NORMAL, _USER_DEFINED, _BYTE) for kind in range(256))
+_IS_NORMAL = bytes(kind == _NORMAL for kind in range(256))
+_OTHER = re.compile(rb"[^\x%02x]" % _NORMAL)
 _LINE_ENDS = frozenset("\u010a\u010d")  # \n and \r in the byte alphabet
 # A piece renamed to this is not found in text.
 _HIDDEN = "\U0010ffff hidden "
@@ -79,12 +92,16 @@ class _Metadata:
         return value
 
     def array(self, key: str) -> list[object]:
+        return list(self.values(key))
+
+    def values(self, key: str) -> Any:
+        """The elements of an array, which may be decoded while they are read."""
         value = self._metadata.get(_P + key)
         if value is None:
             raise self.fail(f"{_P}{key} is missing")
         if isinstance(value, (str, bytes)) or not hasattr(value, "__len__"):
             raise self.fail(f"{_P}{key} is not an array")
-        return list(value)  # type: ignore[call-overload,no-any-return]
+        return value
 
     def charsmap(self) -> bytes:
         """SentencePiece's table of replaced characters, empty where there is none."""
@@ -149,13 +166,18 @@ def from_gguf(
 
 
 def _strings(meta: _Metadata, key: str) -> list[str]:
-    values = meta.array(key)
-    for place, value in enumerate(values):
-        if not isinstance(value, str):
-            raise meta.fail(f"{_P}{key}[{place:,}] is not a string")
-        if not value.isascii() and not _is_unicode(value):
-            raise meta.fail(f"{_P}{key}[{place:,}] is not UTF-8")
-    return values  # type: ignore[return-value]
+    values: list[str] = meta.array(key)  # type: ignore[assignment]
+    for start in range(0, len(values), _STRINGS_AT_A_TIME):
+        some = values[start : start + _STRINGS_AT_A_TIME]
+        try:
+            "".join(some).encode()
+        except (TypeError, UnicodeEncodeError):
+            for place, value in enumerate(some, start):
+                if not isinstance(value, str):
+                    raise meta.fail(f"{_P}{key}[{place:,}] is not a string") from None
+                if not _is_unicode(value):
+                    raise meta.fail(f"{_P}{key}[{place:,}] is not UTF-8") from None
+    return values
 
 
 def _is_unicode(text: str) -> bool:
@@ -166,46 +188,78 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _types(meta: _Metadata, count: int) -> list[int]:
+def _types(meta: _Metadata, count: int) -> bytes:
     if not meta.has("token_type"):
-        return [_NORMAL] * count
+        return bytes([_NORMAL]) * count
     values = meta.array("token_type")
     if len(values) != count:
         raise meta.fail(f"{_P}token_type has {len(values):,} entries for {count:,} tokens")
-    kinds = {0: _NORMAL, **{kind: kind for kind in range(1, 7)}}  # 0: not stated
     try:
-        return [kinds[value] for value in values]  # type: ignore[index]
-    except (KeyError, TypeError):
-        raise meta.fail(f"{_P}token_type holds something that is not a type from 0 to 6") from None
+        types = bytes(values)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        types = b"\xff"
+    if types.translate(None, _KNOWN):
+        raise meta.fail(f"{_P}token_type holds something that is not a type from 0 to 6")
+    return types.replace(b"\0", bytes([_NORMAL]))  # 0: not stated
 
 
-def _added(meta: _Metadata, texts: Sequence[str], types: Sequence[int]) -> list[AddedText]:
+def _others(types: bytes) -> list[int]:
+    """The ids of the tokens that are not normal: few of many."""
+    return [match.start() for match in _OTHER.finditer(types)]
+
+
+def _added(meta: _Metadata, texts: Sequence[str], types: bytes) -> list[AddedText]:
     found = {}
-    for place, (text, kind) in enumerate(zip(texts, types, strict=True)):
-        if kind == _USER_DEFINED and text:
-            found[text] = AddedText(text, place, rstrip=meta.is_phi3())
+    for place in _others(types):
+        if types[place] == _USER_DEFINED and texts[place]:
+            found[texts[place]] = AddedText(texts[place], place, rstrip=meta.is_phi3())
     return list(found.values())
 
 
 def _byte_level(
-    meta: _Metadata, texts: Sequence[str], types: Sequence[int], pre: str | None
+    meta: _Metadata, texts: Sequence[str], types: bytes, pre: str | None
 ) -> tuple[Libraries, bool]:
     rule = pre_tokenizer(meta.text("pre"), where=meta.name, asked=pre)
-    kept = {_NORMAL, _USER_DEFINED, _BYTE}
-    pairs = enumerate(zip(texts, types, strict=True))
-    vocab = {text: place for place, (text, kind) in pairs if kind in kept and text}
-    control = {text for text, kind in zip(texts, types, strict=True) if kind not in kept}
-    merges = _merges(meta, vocab, control)
+    kept = types.translate(_KEPT)
+    vocab = dict(compress(zip(texts, range(len(texts)), strict=True), kept))
+    vocab.pop("", None)
     prefix = meta.flag("add_space_prefix", False)
+
+    def model_of(merges: Sequence[Merge]) -> tuple[models.Model, bool]:
+        model = BpeModel(vocab, merges, whole_words=rule.whole_words).build()
+        line_ends = not rule.lone_line_ends or any(
+            _LINE_ENDS.intersection(left + right) for left, right in merges
+        )
+        return model, line_ends
+
+    try:
+        # The library refuses merges of what is no token; only then is it asked which these are.
+        model, line_ends = model_of(_Merges(meta.values("merges")))
+    except Exception:
+        control = {texts[place] for place in _others(types) if not kept[place]}
+        model, line_ends = model_of(_merges(meta, vocab, control))
     pipeline = byte_level_pipeline(
-        rule,
-        _added(meta, texts, types),
-        prefix=prefix,
-        merged_line_ends=any(_LINE_ENDS.intersection(left + right) for left, right in merges),
+        rule, _added(meta, texts, types), prefix=prefix, merged_line_ends=line_ends
     )
-    model = BpeModel(vocab, merges, whole_words=rule.whole_words)
-    library = pipeline.build(model.build())
+    library = pipeline.build(model)
     return lambda text, first: library, rule.add_bos
+
+
+class _Merges(Sequence[Merge]):
+    """The merges in a file's lines, taken apart while they are read: there are many."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._lines = lines
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __iter__(self) -> Iterator[Merge]:
+        for left, _, right in map(methodcaller("partition", " "), self._lines):
+            yield left, right
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self)[index]
 
 
 def _merges(meta: _Metadata, vocab: Mapping[str, int], control: set[str]) -> list[Merge]:
@@ -223,37 +277,39 @@ def _merges(meta: _Metadata, vocab: Mapping[str, int], control: set[str]) -> lis
     return merges
 
 
-def _sentencepiece(meta: _Metadata, texts: Sequence[str], types: Sequence[int]) -> Libraries:
+def _sentencepiece(meta: _Metadata, texts: Sequence[str], types: bytes) -> Libraries:
     if meta.has("precompiled_charsmap"):
         raise meta.fail(f"{_P}precompiled_charsmap: this version cannot apply it")
     scores = _scores(meta, len(texts))
-    mergeable: dict[str, float] = {}
-    vocab: dict[str, int] = {}
+    normal = types.translate(_IS_NORMAL)
+    mergeable = dict(compress(zip(texts, range(len(texts)), strict=True), normal))
+    mergeable.pop("", None)
+    fixed: dict[str, int] = {}
     bytes_named: set[int] = set()
     unknown = None
-    for place, (text, kind) in enumerate(zip(texts, types, strict=True)):
-        if kind == _NORMAL and text:
-            mergeable[text], vocab[text] = scores[place], place
-        elif kind == _USER_DEFINED or (kind == _UNKNOWN and unknown is None):
-            vocab.setdefault(text, place)
+    for place in _others(types):
+        text, kind = texts[place], types[place]
+        if kind == _USER_DEFINED or (kind == _UNKNOWN and unknown is None):
+            if text not in mergeable:
+                fixed.setdefault(text, place)
             unknown = text if kind == _UNKNOWN else unknown
         elif kind == _BYTE:
             byte = fallback_byte(text)
             if byte is None:
                 raise meta.fail(f"{_P}tokens[{place:,}] = {text!r:.60} is no byte like <0x0A>")
             bytes_named.add(byte)
-            vocab[f"<0x{byte:02X}>"] = place
+            fixed[f"<0x{byte:02X}>"] = place
     fallback = len(bytes_named) == 256
     if unknown is None and not fallback:
         raise meta.fail("no unknown token and not all 256 byte tokens: some text has no tokens")
     pipeline = sentencepiece_pipeline(
         _added(meta, texts, types), prefix=meta.flag("add_space_prefix", True)
     )
-    pieces = ScoredPieces(mergeable, vocab, pipeline, unknown, fallback)
+    pieces = ScoredPieces(mergeable, scores, fixed, pipeline, unknown, fallback)
     return lambda text, first: pieces.library_for(text)
 
 
-def _unigram(meta: _Metadata, texts: Sequence[str], types: Sequence[int]) -> Libraries:
+def _unigram(meta: _Metadata, texts: Sequence[str], types: bytes) -> Libraries:
     scores = _scores(meta, len(texts))
     if _BYTE in types:
         raise meta.fail(f"{_P}token_type: byte tokens in a unigram vocabulary are not read")
@@ -274,15 +330,15 @@ def _unigram(meta: _Metadata, texts: Sequence[str], types: Sequence[int]) -> Lib
     return lambda text, first: library
 
 
-def _scores(meta: _Metadata, count: int) -> list[float]:
-    values = meta.array("scores")
+def _scores(meta: _Metadata, count: int) -> Sequence[float]:
+    values = meta.values("scores")
     if len(values) != count:
         raise meta.fail(f"{_P}scores has {len(values):,} entries for {count:,} tokens")
     try:
-        scores = [float(value) for value in values]  # type: ignore[arg-type]
+        scores = array("d", values)
     except (TypeError, ValueError):
         raise meta.fail(f"{_P}scores holds something that is not a number") from None
-    if not all(map(math.isfinite, scores)):
+    if not math.isfinite(sum(scores)) and not all(map(math.isfinite, scores)):
         raise meta.fail(f"{_P}scores holds a value that is not finite")
     return scores
 
@@ -290,19 +346,20 @@ def _scores(meta: _Metadata, count: int) -> list[float]:
 def _vocabulary(
     meta: _Metadata,
     texts: list[str],
-    types: list[int],
+    types: bytes,
     byte_level: bool,
     add_bos: bool,
     eos_ids: Iterable[int],
 ) -> Vocabulary:
     count = len(texts)
-    control = [i for i, kind in enumerate(types) if kind in (_CONTROL, _UNKNOWN) and texts[i]]
+    others = _others(types)
+    control = [i for i in others if types[i] in (_CONTROL, _UNKNOWN) and texts[i]]
     named = {role: meta.token_id(key, count) for role, key in _NAMED.items()}
     ends = [meta.token_id(f"{key}_token_id", count) for key in ("eos", "eot", "eom")]
     ends += [checked_id(i, count, f"{meta.name}: end-of-text id") for i in eos_ids]
     byte_ids = {}
-    for place, kind in enumerate(types):
-        byte = fallback_byte(texts[place]) if kind == _BYTE else None
+    for place in others:
+        byte = fallback_byte(texts[place]) if types[place] == _BYTE else None
         if byte is not None:
             byte_ids[place] = byte
     literal_kinds = {_UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED}
@@ -310,7 +367,7 @@ def _vocabulary(
         texts=tuple(texts),
         byte_level=byte_level,
         control=tuple(_control(meta, i, texts[i]) for i in control),
-        literal=frozenset(i for i, kind in enumerate(types) if kind in literal_kinds),
+        literal=frozenset(i for i in others if types[i] in literal_kinds),
         byte_ids=byte_ids,
         bos_id=named["bos_token"],
         eos_ids=tuple(dict.fromkeys(i for i in ends if i is not None)),

@@ -49,8 +49,8 @@ class BpeModel:
     def build(self) -> models.Model:
         """The library's model."""
         return models.BPE(
-            vocab=dict(self.vocab),
-            merges=list(self.merges),
+            vocab=self.vocab if isinstance(self.vocab, dict) else dict(self.vocab),
+            merges=self.merges,
             unk_token=self.unknown,
             fuse_unk=self.fuse_unknown,
             byte_fallback=self.byte_fallback,

@@ -15,7 +15,7 @@ Source: SentencePiece, src/bpe_model.cc.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tokenizers import Tokenizer
@@ -45,33 +45,32 @@ def merges_of(pieces: Iterable[str], scores: Mapping[str, float]) -> list[Merge]
 class ScoredPieces:
     """Builds the library's tokenizer for a text: with the merges it needs, or with all.
 
-    `scores` holds the pieces that merging may make; `vocab` every piece that may come out,
-    with its id.
+    `pieces` are those that merging may make, `fixed` the others that may come out, each with its
+    id; `scores` are by id.
     """
 
-    scores: Mapping[str, float]
-    vocab: Mapping[str, int]
+    pieces: Mapping[str, int]
+    scores: Sequence[float]
+    fixed: Mapping[str, int]
     pipeline: Pipeline
     unknown: str | None
     byte_fallback: bool
     _whole: Tokenizer | None = None
     _longest: int = field(init=False)
-    _fixed: dict[str, int] = field(init=False)
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self._longest = max(map(len, self.scores), default=1)
-        self._fixed = {text: i for text, i in self.vocab.items() if text not in self.scores}
+        self._longest = max(map(len, self.pieces), default=1)
 
     def library_for(self, text: str) -> Tokenizer:
         """A tokenizer that encodes `text` as all merges would."""
         with self._lock:
             if self._whole is None:
                 written = BLANK + text.replace(" ", BLANK)
-                pieces = self._pieces_in(written) if len(self.scores) > _SMALL else None
+                pieces = self._pieces_in(written) if len(self.pieces) > _SMALL else None
                 if pieces is not None:
-                    return self._build_for(written, pieces)
-                self._whole = self._build(merges_of(self.scores, self.scores), self.vocab)
+                    return self._build(pieces, pieces.union(set(written) & self.pieces.keys()))
+                self._whole = self._build(self.pieces, self.pieces)
             return self._whole
 
     def _pieces_in(self, text: str) -> set[str] | None:
@@ -81,19 +80,18 @@ class ScoredPieces:
             stretches.add(text[start : start + self._longest])
             if len(stretches) > _FEW:
                 return None
-        scores = self.scores
+        known = self.pieces
         return {
             stretch[:end]
             for stretch in stretches
             for end in range(2, len(stretch) + 1)
-            if stretch[:end] in scores
+            if stretch[:end] in known
         }
 
-    def _build_for(self, text: str, pieces: set[str]) -> Tokenizer:
-        known = pieces.union(filter(self.scores.__contains__, set(text)))
-        merges = merges_of(pieces, {piece: self.scores[piece] for piece in known})
-        return self._build(merges, self._fixed | {piece: self.vocab[piece] for piece in known})
-
-    def _build(self, merges: list[Merge], vocab: Mapping[str, int]) -> Tokenizer:
+    def _build(self, made: Iterable[str], known: Iterable[str]) -> Tokenizer:
+        """With the merges that make pieces out of known ones, and these as the vocabulary."""
+        numbers = {piece: self.pieces[piece] for piece in known}
+        merges = merges_of(made, {piece: self.scores[i] for piece, i in numbers.items()})
+        vocab = {**numbers, **self.fixed}
         model = BpeModel(vocab, merges, self.unknown, True, self.byte_fallback)
         return self.pipeline.build(model.build())

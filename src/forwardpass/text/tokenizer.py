@@ -49,13 +49,8 @@ class Tokenizer:
         self._vocabulary = vocabulary
         self._libraries = libraries
         self._control = {token.id: token for token in vocabulary.control}
-        self._ids = {
-            text: token_id
-            for token_id, text in reversed(list(enumerate(vocabulary.texts)))
-            if text is not None
-        }
         self._never_plain = frozenset(self._control) - {vocabulary.unknown_id}
-        self._unwritable = _unwritable_bytes(vocabulary, self._ids)
+        self._unwritable = _unwritable_bytes(vocabulary)
 
     @property
     def vocab_size(self) -> int:
@@ -203,6 +198,13 @@ class Tokenizer:
         """The id of the token that the file writes as `text`, or None."""
         return self._ids.get(text)
 
+    @cached_property
+    def _ids(self) -> Mapping[str | None, int]:
+        texts = self._vocabulary.texts
+        found = dict(zip(reversed(texts), range(len(texts) - 1, -1, -1), strict=True))
+        found.pop(None, None)
+        return found
+
     def _check(self, token_id: int) -> None:
         if not 0 <= token_id < self.vocab_size:
             raise TokenizerError(
@@ -220,7 +222,7 @@ def _refuse_lone_surrogates(text: str) -> None:
         ) from None
 
 
-def _unwritable_bytes(vocabulary: Vocabulary, ids: Mapping[str, int]) -> frozenset[int]:
+def _unwritable_bytes(vocabulary: Vocabulary) -> frozenset[int]:
     """Bytes that occur in UTF-8 and that a byte-level vocabulary has no token for."""
     if not vocabulary.byte_level:
         return frozenset()
@@ -228,4 +230,5 @@ def _unwritable_bytes(vocabulary: Vocabulary, ids: Mapping[str, int]) -> frozens
 
     never = {0xC0, 0xC1, *range(0xF5, 0x100)}  # bytes that no UTF-8 text has
     table = byte_of_character()
-    return frozenset(byte for char, byte in table.items() if char not in ids) - never
+    single = {text for text in vocabulary.texts if text is not None and len(text) == 1}
+    return frozenset(byte for char, byte in table.items() if char not in single) - never

@@ -125,8 +125,11 @@ def kv_bytes_per_token(graph: Graph, width: int) -> int:
 
 
 def state_bytes(graph: Graph, width: int) -> int:
-    """Bytes that a sequence keeps whatever its length: the states of recurrent layers."""
-    return width * sum(state.elements_per_sequence for state in graph.states)
+    """Bytes that a sequence keeps whatever its length: the states of recurrent layers.
+
+    `width`: bytes of an element, where the config does not say how a state is kept.
+    """
+    return sum((state.width or width) * state.elements_per_sequence for state in graph.states)
 
 
 def kv_bytes(graph: Graph, tokens: int, width: int) -> int:
@@ -169,8 +172,9 @@ def _cache_bytes(node: Node, shape: PassShape, width: int) -> tuple[int, int]:
     if node.state is None:
         return 0, 0
     row = node.state.elements_per_token * width
-    kept = node.state.elements_per_sequence * width * len(shape.sequences)
-    return shape.visible(node.state.window) * row + kept, shape.tokens * row + kept
+    kept = node.state.elements_per_sequence * (node.state.width or width) * len(shape.sequences)
+    read = prod(node.state.shape) * width if node.state.again else row
+    return shape.visible(node.state.reach) * read + kept, shape.tokens * row + kept
 
 
 def _activation_bytes(node: Node, shape: PassShape) -> int:

@@ -33,6 +33,36 @@ _CALLED = {
     "w1": "gate",
     "w3": "up",
     "w2": "down",
+    "q_a_proj": "query, narrow",
+    "q_b_proj": "query, wide",
+    "kv_a_proj_with_mqa": "latent row",
+    "kv_b_proj": "key and value of it",
+    "wq_b": "indexer's query",
+    "wk": "indexer's key",
+    "weights_proj": "indexer's weights",
+    "in_proj": "into the mixer",
+    "x_proj": "time step, B and C",
+    "dt_proj": "time step",
+    "conv1d": "convolution",
+    "conv": "convolution",
+    "A_log": "decay",
+    "D": "skip",
+    "dt_bias": "time step's bias",
+    "in_proj_qkvz": "query, key, value, gate",
+    "in_proj_ba": "write and decay",
+    "in_proj_qkv": "query, key, value",
+    "in_proj_z": "gate",
+    "in_proj_b": "write",
+    "in_proj_a": "decay",
+    "norm": "norm",
+    "shared_expert_gate": "shared expert's gate",
+    "per_layer_input_gate": "layer input's gate",
+    "per_layer_projection": "layer input",
+    "per_layer_model_projection": "to the layers' inputs",
+    "input_linear": "gate and up",
+    "output_linear": "down",
+    "fc1_latent_proj": "into the latent",
+    "fc2_latent_proj": "out of the latent",
     "embed": "embedding",
     "add_positions": "positions",
 }
@@ -44,7 +74,7 @@ _CALLED_BY_ROLE = {
     Role.MLP_DOWN: "shrink",
     Role.HEAD: "head",
 }
-_OF_EXPERTS = " of all experts"
+_OF_EXPERTS = "experts: "
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -162,7 +192,7 @@ def _kind(layers: tuple[int, ...], nodes: Sequence[Node]) -> LayerKind:
     return LayerKind(
         layers,
         (*_tables(attention), *_biases(attention), *_norms(on_heads, "head norm")),
-        (*_tables(mixer), *_biases(mixer)),
+        (*_mixer(mixer), *_biases([node for node in mixer if node.role is not Role.MIXER_SCAN])),
         (*_alike(list(_tables(mlp))), *_biases(mlp)),
         tuple(_norms([node for node in rest if node not in on_heads], "norm")),
     )
@@ -173,9 +203,22 @@ def _tables(nodes: Iterable[Node]) -> Iterator[Part]:
     for node in nodes:
         table = node.weights[0]
         if node.op.experts:
-            yield Part(f"{label(node)}{_OF_EXPERTS}", table.shape[:0:-1], table.shape[0])
+            yield Part(f"{_OF_EXPERTS}{label(node)}", table.shape[:0:-1], table.shape[0])
         else:
             yield Part(label(node), table.shape if node.op.lookup else table.shape[::-1])
+
+
+def _mixer(nodes: Iterable[Node]) -> Iterator[Part]:
+    """Each projection's table, and every weight of what mixes the tokens."""
+    for node in nodes:
+        if node.role is not Role.MIXER_SCAN:
+            yield from _tables([node])
+            continue
+        for weight in node.weights:
+            word = _last_word(weight)
+            called = _CALLED.get(word, word)
+            bias = ", bias" if weight.name.endswith(".bias") else ""
+            yield Part(called + bias, tuple(size for size in weight.shape[::-1] if size > 1))
 
 
 def label(node: Node) -> str:
@@ -185,8 +228,9 @@ def label(node: Node) -> str:
 
 
 def _last_word(weight: Weight) -> str:
-    """`q_proj` of `model.layers.0.self_attn.q_proj.weight`."""
-    return weight.name.rpartition(".")[0].rpartition(".")[2]
+    """`q_proj` of `model.layers.0.self_attn.q_proj.weight`, `D` of `model.layers.0.mamba.D`."""
+    stem, _, last = weight.name.rpartition(".")
+    return stem.rpartition(".")[2] if last in ("weight", "bias") else last
 
 
 def _biases(nodes: Iterable[Node]) -> Iterator[Part]:
@@ -199,9 +243,9 @@ def _alike(parts: list[Part]) -> Iterator[Part]:
     """Neighbors as one part, where they have the same two sizes in either order."""
     for _, group in groupby(parts, lambda part: (part.tables, sorted(part.shape))):
         first, *others = group
-        labels = [part.label.removesuffix(_OF_EXPERTS) for part in (first, *others)]
-        of = _OF_EXPERTS if first.label.endswith(_OF_EXPERTS) else ""
-        yield Part(", ".join(labels) + of, first.shape, len(labels) * first.tables)
+        labels = [part.label.removeprefix(_OF_EXPERTS) for part in (first, *others)]
+        of = _OF_EXPERTS if first.label.startswith(_OF_EXPERTS) else ""
+        yield Part(of + ", ".join(labels), first.shape, len(labels) * first.tables)
 
 
 def _norms(nodes: Sequence[Node], word: str) -> Iterator[Part]:

@@ -14,6 +14,7 @@ from forwardpass.units import exact, percent, short, size
 from forwardpass.work.answer import pairs
 from forwardpass.work.count import kv_bytes
 from forwardpass.work.layout import Row, ledger, wrapped
+from forwardpass.work.parameter_counts import variant_rows
 from forwardpass.work.parameters import LayerKind, ParameterTable, Part, label, parameter_table
 from forwardpass.work.stored import storage_lines
 from forwardpass.work.summary import KV_WIDTH, Asked, Count, FlopPerToken, type_counts
@@ -152,6 +153,7 @@ def _totals(count: Count, description: Description, asked: Asked) -> list[str]:
     assert unique is not None
     assert in_bytes is not None
     rows = [Row("  unique", ("", "", exact(unique)))]
+    variants = ledger(list(variant_rows(count.parameters, description)), _PARAMETER_EDGES)
     vectors = ", vectors in f32" if asked.keeps_vectors else ""
     note = f"bytes, {size(in_bytes, 2)}"
     as_bytes = Row(f"  in {count.bytes.dtype}{vectors}", ("", "", exact(in_bytes)), note)
@@ -161,8 +163,8 @@ def _totals(count: Count, description: Description, asked: Asked) -> list[str]:
             lines.append(
                 f"  the checkpoint is {description.quantization}; its files say how many bytes"
             )
-        return lines
-    lines = storage_lines(count, description, description.file)
+        return [*lines, *variants]
+    lines = [*storage_lines(count, description, description.file), *variants]
     return [*ledger([as_bytes], _PARAMETER_EDGES), *lines] if asked.dtype else lines
 
 
@@ -173,30 +175,50 @@ def _one_token(count: Count, flop: FlopPerToken, graph: Graph, asked: Asked) -> 
         Row("  of these, matrix products", (exact(flop.matmul),), "(torch counts these)"),
         *_growing("each visible token", flop.per_visible_token, count, graph, kv=False),
         _crossover(count),
+        *_absorbed(count),
     ]
     assert count.kv_bytes_per_token is not None
     rows += _growing(f"KV cache, {asked.kv_type}", count.kv_bytes_per_token, count, graph, kv=True)
-    return ledger(rows, _FLOP_EDGE)
+    return ledger([*rows, *_state(count, graph)], _FLOP_EDGE)
+
+
+def _state(count: Count, graph: Graph) -> Iterator[Row]:
+    """What a sequence keeps beside its cache."""
+    layers = len({state.layer for state in graph.states if state.elements_per_sequence})
+    if layers:
+        of = f"state of {exact(layers)} recurrent layer{'s' * (layers != 1)}"
+        label = f"  {of}, whatever the length"
+        yield Row(label, (exact(count.state_bytes),), "bytes a sequence")
 
 
 def _weights_label(graph: Graph) -> str:
     """Which parameters do no arithmetic: tables that are looked up and are not the head too."""
     idle = {weight.name for weight in graph.embedding_only}
     names = [label(node) for node in graph.nodes if node.op.lookup and node.weights[0].name in idle]
+    which = "active" if graph.experts else "all"
     if not names:
-        return "  weights: 2 × all (the embedding is the head)"
-    return f"  weights: 2 × all but the {' and the '.join(names)}"
+        return f"  weights: 2 × {which} (the embedding is the head)"
+    return f"  weights: 2 × {which} but the {' and the '.join(names)}"
 
 
 def _growing(label: str, each: int, count: Count, graph: Graph, *, kv: bool) -> list[Row]:
-    """What one more visible token adds: in all layers, and beyond each window."""
+    """What one more visible token adds: in all layers, and beyond each window or selection."""
+    choosing = sum(node.op.name == "select_tokens" for node in graph.nodes)
     unit = "bytes a token" if kv else ""
-    if not count.windows:
+    if kv and choosing and not any(window.kv_bytes_per_token for window in count.windows):
+        return [Row(f"  {label}", (exact(each),), f"{unit}, read or not")]
+    layers = len({state.layer for state in graph.states if state.elements_per_token})
+    if not count.windows and layers in (0, graph.config.num_hidden_layers):
         return [Row(f"  {label}", (exact(each),), unit)]
-    layers = graph.config.num_hidden_layers
     unit = f"{unit}, " if unit else ""
-    rows = [Row(f"  {label}", (exact(each),), f"{unit}{layers} layers")]
+    rows = [Row(f"  {label}", (exact(each),), f"{unit}{layers} layer{'s' * (layers != 1)}")]
     for window in count.windows:
+        if choosing and not window.kv_bytes_per_token:
+            each -= window.flop_per_visible_token
+            beyond = f"  {label} beyond the {exact(window.tokens)} that are read"
+            note = f"{choosing} indexer{'s' * (choosing != 1)} read on"
+            rows += [] if kv else [Row(beyond, (exact(each),), note)]
+            continue
         layers -= window.layers
         each -= window.kv_bytes_per_token if kv else window.flop_per_visible_token
         beyond = f"  {label} beyond the window of {exact(window.tokens)}"
@@ -204,10 +226,21 @@ def _growing(label: str, each: int, count: Count, graph: Graph, *, kv: bool) -> 
     return rows
 
 
+def _absorbed(count: Count) -> Iterator[Row]:
+    """The other form of latent attention."""
+    if count.latent is not None:
+        each = exact(count.latent.per_visible_token_absorbed)
+        yield Row("  absorbed: each visible token", (each,), "latent rows read directly")
+        equal = count.latent.crossover_tokens_absorbed
+        shown = "never" if equal is None else exact(equal)
+        yield Row("  absorbed: attention equals the weights at", (shown,), "visible tokens")
+
+
 def _crossover(count: Count) -> Row:
     label = "  attention equals the weights at"
     if count.crossover_tokens is None:
-        return Row(label, ("never",), "the windows cap it")
+        why = "the windows cap it" if count.windows else "no layer reads a cache"
+        return Row(label, ("never",), why)
     return Row(label, (exact(count.crossover_tokens),), "visible tokens")
 
 
@@ -247,8 +280,10 @@ def _flop_cell(flop: int, unit: float) -> str:
 def _others(graph: Graph) -> str:
     """What `other` consists of, in words."""
     ops = {node.op.name for node in graph.nodes}
-    words = ("norms", "rope", "softmax", "adds")
-    return "   " + ", ".join(w for w in words if w != "rope" or ops & {"rope", "rope_factors"})
+    absent = set() if ops & {"rope", "rope_factors"} else {"rope"}
+    if all(node.role is not Role.READ for node in graph.nodes):
+        absent.add("softmax")
+    return "   " + ", ".join(w for w in ("norms", "rope", "softmax", "adds") if w not in absent)
 
 
 def _unit(largest: int) -> tuple[float, str]:
@@ -287,11 +322,12 @@ def _answer(count: Count, flop: FlopPerToken, graph: Graph, asked: Asked) -> lis
         *_attention(count, flop),
         _work("answer together", answer.flop_total),
     ]
-    cache = kv_bytes(graph, prompt.tokens + answer.passes, KV_WIDTH[asked.kv_type])
+    kept = kv_bytes(graph, prompt.tokens + answer.passes, KV_WIDTH[asked.kv_type])
+    what = "KV cache and state" if count.state_bytes else "KV cache"
     passes = [
         f"  passes {exact(answer.passes)} (the first one also reads the prompt)",
         f"layer runs {exact(answer.layer_runs)}",
-        f"KV cache at the end {size(cache, 2)}",
+        f"{what} at the end {size(kept + count.state_bytes, 2)}",
     ]
     return [*ledger(rows, _FLOP_EDGE), *wrapped(passes, " · ", "  ")]
 
@@ -306,7 +342,8 @@ def _attention(count: Count, flop: FlopPerToken) -> Iterator[Row]:
         unlimited -= window.flop_per_visible_token
         seen = pairs(prompt.tokens, answer.passes, window.tokens)
         each = window.flop_per_visible_token
-        label = f"answer: attention, {exact(each)} × {exact(seen)} in the window"
+        where = "in the window" if window.kv_bytes_per_token else "selected"
+        label = f"answer: attention, {exact(each)} × {exact(seen)} {where}"
         yield _work(label, each * seen)
     if unlimited or not count.windows:
         seen = pairs(prompt.tokens, answer.passes, None)

@@ -15,6 +15,7 @@ from forwardpass.work.summary import Count, type_counts, unique_bytes
 _EDGES = (36, 61)  # elements; bytes with their unit
 _REMARK = 42
 _HEAD = "lm_head.weight"
+_FURTHER = re.compile(r"(language_model\.|model\.)*layers\.\d+\.")  # of layers that are not run
 
 
 def storage_lines(count: Count, description: Description | None, file: TensorFile) -> list[str]:
@@ -84,15 +85,20 @@ def _constant_lines(description: Description, weights: Weights) -> list[str]:
 
 
 def _not_run_lines(weights: Weights) -> list[str]:
-    """What is stored of parts of the model that are not run: the tower that sees images."""
-    if not weights.not_run:
-        return []
+    """What is stored of parts that are not run: a tower that sees images, prediction layers."""
+    further = [tensor for tensor in weights.not_run if _FURTHER.match(tensor.name)]
+    towers = [tensor for tensor in weights.not_run if not _FURTHER.match(tensor.name)]
     places = dict.fromkeys(
-        _printable(tensor.name.removeprefix("model.").partition(".")[0])
-        for tensor in weights.not_run
+        _printable(tensor.name.removeprefix("model.").partition(".")[0]) for tensor in towers
     )
-    elements = sum(tensor.elements for tensor in weights.not_run)
-    return [_remark("not run", elements, f"images are refused: {', '.join(places)}")]
+    lines = []
+    for parts, why in (
+        (towers, f"images are refused: {', '.join(places)}"),
+        (further, "layers that predict further tokens"),
+    ):
+        if parts:
+            lines.append(_remark("not run", sum(tensor.elements for tensor in parts), why))
+    return lines
 
 
 def _patterns(buffers: Sequence[Tensor]) -> str:

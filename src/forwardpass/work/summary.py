@@ -15,12 +15,13 @@ from forwardpass.errors import ConfigError, RequestError, did_you_mean
 from forwardpass.formats.tensors import Tensor, TensorFile
 from forwardpass.graph.graph import Graph, Role
 from forwardpass.work.answer import Answer, Prompt, count_answer, count_prompt
-from forwardpass.work.parameters import parameter_table
+from forwardpass.work.count import state_bytes
+from forwardpass.work.latent import LatentCount, count_latent
+from forwardpass.work.parameter_counts import VARIANTS, Parameters, count_parameters
 from forwardpass.work.passes import PassShape
 from forwardpass.work.token import (
     Alike,
     Growth,
-    active_elements,
     alike,
     crossover,
     flop_by_role,
@@ -103,19 +104,6 @@ NOTHING_ASKED = Asked()
 
 
 @dataclass(frozen=True)
-class Parameters:
-    """Numbers of parameters. `unique` counts a tied table once; it is the embedding's."""
-
-    unique: int | None
-    stored: int | None
-    active: int | None
-    embedding: int | None
-    layers: int | None
-    head: int | None
-    by_role: Mapping[str, int] | None
-
-
-@dataclass(frozen=True)
 class Bytes:
     """Bytes of the parameters in `dtype`, and of the file; `dtype` may be a mix of types."""
 
@@ -152,7 +140,10 @@ class FlopPerToken:
 
 @dataclass(frozen=True)
 class Window:
-    """Layers that see at most `tokens` tokens, and what they stop adding from there on."""
+    """Layers that read at most `tokens` tokens, and what they stop adding from there on.
+
+    Where they are a selection of all that is visible, the cache does not stop growing.
+    """
 
     tokens: int
     layers: int
@@ -165,7 +156,9 @@ class Count:
     """A model, counted.
 
     `windows`, `prompt` and `accepted_unknown` are in the JSON only where there is something to
-    say. `kv_bytes_per_token` is what a token adds while no window is full.
+    say, `latent` only of models with latent attention. `kv_bytes_per_token` is what a token adds
+    while no window is full. `state_bytes` is what a sequence keeps whatever its length, in the
+    JSON only of models that have recurrent layers.
     """
 
     model: str
@@ -179,11 +172,17 @@ class Count:
     windows: tuple[Window, ...] = ()
     prompt: Prompt | None = None
     accepted_unknown: Mapping[str, object] | None = None
+    state_bytes: int = 0
+    latent: LatentCount | None = None
 
     def as_dict(self) -> dict[str, object]:
         """The JSON object."""
-        optional = {"windows", "prompt", "accepted_unknown"}
+        optional = {"windows", "prompt", "accepted_unknown", "state_bytes", "latent"}
         found = asdict(self)
+        numbers = found["parameters"]
+        for variant in VARIANTS:
+            if numbers[variant] is None:
+                del numbers[variant]
         return {key: value for key, value in found.items() if value or key not in optional}
 
 
@@ -205,7 +204,7 @@ def count_model(description: Description, asked: Asked = NOTHING_ASKED) -> Count
     return Count(
         model=description.label,
         architecture=description.family.model_type,
-        parameters=_parameters(description),
+        parameters=count_parameters(description),
         bytes=_bytes(description, asked.dtype),
         flop_per_token=_flop(graph, nodes, parts, weights, asked.visible),
         kv_bytes_per_token=width * sum(part.kv_elements for part in parts),
@@ -218,6 +217,8 @@ def count_model(description: Description, asked: Asked = NOTHING_ASKED) -> Count
         ),
         prompt=None if asked.prompt is None else count_prompt(asked.prompt, nodes, parts),
         accepted_unknown={key: _plain(value) for key, value in config.accepted_unknown} or None,
+        state_bytes=state_bytes(graph, width),
+        latent=count_latent(graph, nodes, parts, weights),
     )
 
 
@@ -293,20 +294,6 @@ def unique_bytes(description: Description) -> int:
     """Bytes of the parameters that the graph reads, as stored, a shared table once."""
     assert description.weights is not None
     return sum(map(description.weights.stored_bytes, description.graph.parameters))
-
-
-def _parameters(description: Description) -> Parameters:
-    table = parameter_table(description.graph)
-    unique = description.unique_parameters
-    return Parameters(
-        unique=unique,
-        stored=description.stored_parameters,
-        active=sum(active_elements(description.graph).values()),
-        embedding=table.in_embedding,
-        layers=table.in_layers,
-        head=table.in_head,
-        by_role={str(role): table.by_role[role] for role in description.graph.roles},
-    )
 
 
 def _plain(value: object) -> object:

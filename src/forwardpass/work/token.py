@@ -18,7 +18,7 @@ Alike = tuple[tuple[Node, int], ...]
 
 @dataclass(frozen=True)
 class Growth:
-    """Layers whose attention sees at most `window` tokens (None: all of them).
+    """Layers whose attention reads at most `window` tokens (None: all that are visible).
 
     `flop` and `kv_elements` are what one more visible token adds, over these layers together.
     """
@@ -79,8 +79,11 @@ def active_elements(graph: Graph) -> dict[str, int]:
     }
 
 
-def growth(graph: Graph, nodes: Alike) -> tuple[Growth, ...]:
-    """What a visible token adds, by window: narrowest first, unlimited layers last."""
+def growth(graph: Graph, nodes: Alike, absorbed: bool = False) -> tuple[Growth, ...]:
+    """What a visible token adds, by window: narrowest first, unlimited layers last.
+
+    `absorbed`: latent attention in that form.
+    """
     one = PassShape.decode(1)
     layers: dict[int | None, int] = {}
     flop: dict[int | None, int] = {}
@@ -88,7 +91,7 @@ def growth(graph: Graph, nodes: Alike) -> tuple[Growth, ...]:
         if node.role is Role.READ and node.state is None:
             window = node.reach
             layers[window] = layers.get(window, 0) + count
-            flop[window] = flop.get(window, 0) + count * node_flop(node, one)[0]
+            flop[window] = flop.get(window, 0) + count * _read_flop(node, one, absorbed)
     elements = dict.fromkeys(layers, 0)
     for state in graph.states:
         if state.elements_per_token:
@@ -97,6 +100,20 @@ def growth(graph: Graph, nodes: Alike) -> tuple[Growth, ...]:
         Growth(window, layers.get(window, 0), flop.get(window, 0), elements[window])
         for window in sorted(elements, key=lambda w: (w is None, w or 0))
     )
+
+
+def _read_flop(node: Node, shape: PassShape, absorbed: bool) -> int:
+    """FLOP of reading the cache.
+
+    Absorbed, each head scores a latent row and what turns beside it, and mixes the latent row:
+    2 × heads × (2 × rank + turned) a pair.
+    """
+    latent = node.attributes.get("absorbed")
+    if not absorbed or not isinstance(latent, tuple):
+        return node_flop(node, shape)[0]
+    heads, (rank, turned) = node.sizes["h"], latent
+    assert isinstance(heads, int)
+    return 2 * heads * int(2 * rank + turned) * shape.pairs(node.reach)
 
 
 def attention_at(parts: Sequence[Growth], visible: int) -> int:
