@@ -33,7 +33,7 @@ on odd shapes and hard inputs: one massive channel, zeros, denormals, blocks who
 stands at an edge. The error allowed follows from counting roundings; u is 2⁻²⁴, one rounding of a
 float32. Every level has the same bits, and so has a row alone and among others. *View*: columns
 under another name, nothing is computed. *Reference*: there is no kernel yet, and the NumPy
-reference computes it.
+reference computes it. *Counted only*: models that need it are counted and planned, not run.
 """
 
 _TYPES = """\

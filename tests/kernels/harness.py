@@ -31,7 +31,8 @@ _EXCUSES = ("no C++ compiler", "no Python headers", "its C++ part is not built i
 class Held:
     """How an op is held: `by` the tests of rows, products, decode, attention, or the program.
 
-    A `view` only renames columns and computes nothing; `reference` has no kernel. `types` are
+    A `view` only renames columns and computes nothing; `reference` has no kernel, `counted only`
+    not even that. `types` are
     those of the op's table or cache.
     """
 
@@ -41,7 +42,7 @@ class Held:
 
     @property
     def levels(self) -> tuple[str, ...]:
-        return () if self.by in ("view", "reference") else LEVELS
+        return () if self.by in ("view", "reference", "counted only") else LEVELS
 
 
 SAME = "none: the same bits"
@@ -89,7 +90,11 @@ _HELD = {
 def held() -> dict[str, tuple[Op, Held]]:
     """Every op of the table, in its order, with how it is held."""
     reference = Held("reference", "the reference itself")
-    return {name: (op, _HELD.get(name, reference)) for name, op in OPS.items()}
+    counted = Held("counted only", "")
+    return {
+        name: (op, _HELD.get(name, counted if op.counted_only else reference))
+        for name, op in OPS.items()
+    }
 
 
 def native() -> Any:

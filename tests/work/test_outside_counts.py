@@ -145,7 +145,9 @@ def test_a_total_of_tower_and_prediction_layer_comes_out(cases: Path | None) -> 
     if cases is None:
         return
     found = count_model(described(cases, "Qwen3.5-27B")).parameters
-    assert found.unique and found.with_towers and found.with_prediction_layers
+    assert found.unique is not None
+    assert found.with_towers is not None
+    assert found.with_prediction_layers is not None
     assert found.with_towers + found.with_prediction_layers - found.unique == QWEN_3_5_27B
 
 

@@ -11,7 +11,8 @@ from forwardpass.describe import Description, describe_config
 from forwardpass.dtypes import DTYPES
 from forwardpass.errors import ConfigError, RequestError
 from forwardpass.shapes import SHAPES
-from forwardpass.work.summary import Asked, Count, bytes_in, count_model
+from forwardpass.work.summary import Asked, Count, count_model
+from forwardpass.work.weight_types import bytes_in
 
 # Parameters of the published models, and those that one token reads.
 OWN_COUNTS = {

@@ -180,6 +180,11 @@ class Graph:
         return tuple(w for w in self.weights.values() if w.name not in constant)
 
     @property
+    def tables(self) -> frozenset[str]:
+        """Names of the weights that are multiplied with rows, or that rows are looked up in."""
+        return frozenset(node.weights[0].name for node in self.nodes if node.op.table)
+
+    @property
     def embedding_only(self) -> tuple[Weight, ...]:
         """Tables that are looked up and never multiplied."""
         multiplied = {w.name for node in self.nodes if not node.op.lookup for w in node.weights}

@@ -17,7 +17,8 @@ class Op:
     """One row of the table.
 
     `axes`: inputs and weights -> output. `flops` counts for the node's role, `other` for the role
-    `other`. `lookup` marks ops that read only `n` rows of their weight instead of all of it.
+    `other`. `table` marks ops whose first weight is a table and not a vector. `lookup` marks ops
+    that read only `n` rows of their weight instead of all of it.
     `constant` marks ops whose weight is a constant that a file happens to store, not learned.
     `state` marks the ops that write a cache and return its visible part. `phased` ops sum prompt
     rows in tiles and generated rows one by one; `graph/references.py` says why. `experts` marks ops
@@ -33,6 +34,7 @@ class Op:
     other: Rule = _zero
     attributes: tuple[str, ...] = field(default=())
     lookup: bool = False
+    table: bool = False
     constant: bool = False
     state: bool = False
     phased: bool = False

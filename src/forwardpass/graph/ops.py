@@ -32,6 +32,7 @@ _DENSE = (
     Op(
         "embed",
         axes="n, v d -> n d",
+        table=True,
         lookup=True,
         source="row look-up",
         tolerance=0.0,
@@ -39,6 +40,7 @@ _DENSE = (
     Op(
         "add_positions",
         axes="n d, n, p d -> n d",
+        table=True,
         attributes=("offset",),
         lookup=True,
         source="learned positions, added as part of the look-up; GPT-2 (Radford et al. 2019), "
@@ -54,6 +56,7 @@ _DENSE = (
     Op(
         "linear",
         axes="n i, o i -> n o",
+        table=True,
         flops=lambda n, i, o, **_: 2 * n * i * o,
         phased=True,
         source="every projection; docs/accounting.md",
@@ -61,6 +64,7 @@ _DENSE = (
     Op(
         "linear_bias",
         axes="n i, o i, o -> n o",
+        table=True,
         flops=lambda n, i, o, **_: 2 * n * i * o,
         phased=True,
         source="a projection whose sums start at a bias",

@@ -53,6 +53,7 @@ EXPERTS = (
     Op(
         "expert_linear",
         axes="n k i, n k, x o i -> n k o",
+        table=True,
         flops=lambda n, k, i, o, **_: 2 * n * k * i * o,
         experts=True,
         phased=True,
@@ -61,6 +62,7 @@ EXPERTS = (
     Op(
         "expert_linear_bias",
         axes="n k i, n k, x o i, x o -> n k o",
+        table=True,
         flops=lambda n, k, i, o, **_: 2 * n * k * i * o,
         experts=True,
         phased=True,

@@ -55,7 +55,7 @@ _CALLED = {
     "in_proj_b": "write",
     "in_proj_a": "decay",
     "norm": "norm",
-    "shared_expert_gate": "shared expert's gate",
+    "shared_expert_gate": "its gate",
     "per_layer_input_gate": "layer input's gate",
     "per_layer_projection": "layer input",
     "per_layer_model_projection": "to the layers' inputs",
@@ -74,7 +74,7 @@ _CALLED_BY_ROLE = {
     Role.MLP_DOWN: "shrink",
     Role.HEAD: "head",
 }
-_OF_EXPERTS = "experts: "
+_OF_EXPERTS, _SHARED = "experts: ", "shared: "
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -205,7 +205,9 @@ def _tables(nodes: Iterable[Node]) -> Iterator[Part]:
         if node.op.experts:
             yield Part(f"{_OF_EXPERTS}{label(node)}", table.shape[:0:-1], table.shape[0])
         else:
-            yield Part(label(node), table.shape if node.op.lookup else table.shape[::-1])
+            of = _SHARED if node.role in MLP and "shared" in table.name else ""
+            shape = table.shape if node.op.lookup else table.shape[::-1]
+            yield Part(f"{of}{label(node)}", shape)
 
 
 def _mixer(nodes: Iterable[Node]) -> Iterator[Part]:
@@ -243,8 +245,8 @@ def _alike(parts: list[Part]) -> Iterator[Part]:
     """Neighbors as one part, where they have the same two sizes in either order."""
     for _, group in groupby(parts, lambda part: (part.tables, sorted(part.shape))):
         first, *others = group
-        labels = [part.label.removeprefix(_OF_EXPERTS) for part in (first, *others)]
-        of = _OF_EXPERTS if first.label.startswith(_OF_EXPERTS) else ""
+        of = next((of for of in (_OF_EXPERTS, _SHARED) if first.label.startswith(of)), "")
+        labels = [part.label.removeprefix(of) for part in (first, *others)]
         yield Part(of + ", ".join(labels), first.shape, len(labels) * first.tables)
 
 

@@ -12,14 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from forwardpass.describe import Description
-from forwardpass.dtypes import DTYPES, DType
+from forwardpass.dtypes import DTYPES
 from forwardpass.errors import RequestError, did_you_mean
 from forwardpass.graph.graph import Graph, Node, Role, Weight
 from forwardpass.work.count import WeightBytes
 from forwardpass.work.parameters import label
-from forwardpass.work.summary import WEIGHT_TYPES
+from forwardpass.work.weight_types import WEIGHT_TYPES, bytes_by_weight, bytes_of
 
-_SMALLEST_QUANTISED_BLOCK = 32
 _SEVENTY_B_LAYERS = 80
 _AS_GGUF = {"q3_k": "q4_0", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
 """What rows that do not fill blocks of 256 are stored in."""
@@ -89,22 +88,15 @@ def checked_type(dtype: str) -> str:
 def weight_bytes(description: Description, dtype: str | None) -> WeightBytes:
     """Bytes of each weight of the model: in `dtype`, or as its file stores them where it is None.
 
-    A row that does not fill the blocks of a single type is for `count` to refuse.
+    Errors of the function: RequestError for a table whose rows do not fill the blocks.
     """
     if dtype is None:
         assert description.weights is not None
         return description.weights.stored_bytes
     if dtype in MIXES:
         types = _types(description.graph, MIXES[dtype])
-        return lambda weight: _in(DTYPES[types.get(weight.name, "f32")], weight)
-    kept = DTYPES[dtype]
-    if kept.block < _SMALLEST_QUANTISED_BLOCK:
-        return lambda weight: _in(kept, weight)
-    return lambda weight: _in(kept if len(weight.shape) > 1 else DTYPES["f32"], weight)
-
-
-def _in(dtype: DType, weight: Weight) -> int:
-    return -(-weight.elements // dtype.block) * dtype.bytes
+        return lambda weight: bytes_of(weight, DTYPES[types.get(weight.name, "f32")])
+    return bytes_by_weight(description.graph, DTYPES[dtype])
 
 
 def _types(graph: Graph, mix: Mix) -> dict[str, str]:
@@ -112,11 +104,12 @@ def _types(graph: Graph, mix: Mix) -> dict[str, str]:
     layers = graph.config.num_hidden_layers
     head = {w.name for node in graph.nodes if node.role is Role.HEAD for w in node.weights}
     found: dict[str, str] = {}
+    tables = graph.tables
     for node in graph.nodes:
         if not node.weights or node.op.constant or node.op.name == "add_positions":
             continue  # learned positions stay float32
         for weight in node.weights:
-            if len(weight.shape) > 1 and weight.name not in found:
+            if weight.name in tables and weight.name not in found:
                 wanted = "q6_k" if weight.name in head else _type(node, mix, layers)
                 found[weight.name] = _fitting(wanted, weight)
     return found

@@ -12,12 +12,12 @@ from forwardpass.formats.tensors import TensorFile
 from forwardpass.graph.graph import Graph, Role
 from forwardpass.units import exact, percent, short, size
 from forwardpass.work.answer import pairs
-from forwardpass.work.count import kv_bytes
+from forwardpass.work.experts import expert_lines
 from forwardpass.work.layout import Row, ledger, wrapped
 from forwardpass.work.parameter_counts import variant_rows
 from forwardpass.work.parameters import LayerKind, ParameterTable, Part, label, parameter_table
 from forwardpass.work.stored import storage_lines
-from forwardpass.work.summary import KV_WIDTH, Asked, Count, FlopPerToken, type_counts
+from forwardpass.work.summary import Asked, Count, FlopPerToken, type_counts
 
 _PARAMETER_EDGES = (40, 53, 68)  # rows × columns, each, all
 _FLOP_EDGE = (71,)
@@ -34,6 +34,7 @@ def report(count: Count, description: Description, asked: Asked, origin: str) ->
         _title(count, description, origin),
         [*_parameters(parameter_table(graph)), *_totals(count, description, asked)],
         _one_token(count, flop, graph, asked),
+        list(expert_lines(count.experts)),
         *_by_role(flop, graph),
         _answer(count, flop, graph, asked) if asked.answer else _prompt(count),
         _beyond(asked, description),
@@ -322,13 +323,16 @@ def _answer(count: Count, flop: FlopPerToken, graph: Graph, asked: Asked) -> lis
         *_attention(count, flop),
         _work("answer together", answer.flop_total),
     ]
-    kept = kv_bytes(graph, prompt.tokens + answer.passes, KV_WIDTH[asked.kv_type])
+    cache = count.kv_cache
+    assert cache is not None
     what = "KV cache and state" if count.state_bytes else "KV cache"
     passes = [
         f"  passes {exact(answer.passes)} (the first one also reads the prompt)",
         f"layer runs {exact(answer.layer_runs)}",
-        f"{what} at the end {size(kept + count.state_bytes, 2)}",
+        f"{what} at the end {size(cache.needed + count.state_bytes, 2)}",
     ]
+    if cache.reserved != cache.needed:
+        passes.append(f"{size(cache.reserved, 2)} reserved with what windows passed")
     return [*ledger(rows, _FLOP_EDGE), *wrapped(passes, " · ", "  ")]
 
 

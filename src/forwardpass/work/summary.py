@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from forwardpass.describe import Description
-from forwardpass.dtypes import DTYPES, DType
-from forwardpass.errors import ConfigError, RequestError, did_you_mean
+from forwardpass.dtypes import DTYPES
+from forwardpass.errors import RequestError, did_you_mean
 from forwardpass.formats.tensors import Tensor, TensorFile
 from forwardpass.graph.graph import Graph, Role
 from forwardpass.work.answer import Answer, Prompt, count_answer, count_prompt
-from forwardpass.work.count import state_bytes
+from forwardpass.work.count import kv_bytes, kv_bytes_per_token, state_bytes
+from forwardpass.work.experts import ExpertCount, count_experts
 from forwardpass.work.latent import LatentCount, count_latent
 from forwardpass.work.parameter_counts import VARIANTS, Parameters, count_parameters
 from forwardpass.work.passes import PassShape
@@ -29,22 +30,10 @@ from forwardpass.work.token import (
     total,
     weights_flop,
 )
+from forwardpass.work.weight_types import WEIGHT_TYPES, bytes_in, is_blocks, type_of_config
 
 MOST_TOKENS = 10**12
 KV_WIDTH = {"bf16": 2, "f16": 2, "f32": 4}  # bytes of a cache element
-_CONFIG_TYPES = {
-    "bfloat16": "bf16",
-    "float16": "f16",
-    "half": "f16",
-    "float32": "f32",
-    "float": "f32",
-    "float64": "f64",
-    "float8_e4m3fn": "f8_e4m3",
-    "float8_e5m2": "f8_e5m2",
-}
-_NO_WEIGHTS = {"bool", "c64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"}
-WEIGHT_TYPES = tuple(name for name in DTYPES if name not in _NO_WEIGHTS)
-_SMALLEST_QUANTISED_BLOCK = 32
 
 
 @dataclass(frozen=True)
@@ -91,7 +80,7 @@ class Asked:
     @property
     def keeps_vectors(self) -> bool:
         """Whether vectors stay float32 in the type that was asked for."""
-        return self.dtype is not None and DTYPES[self.dtype].block >= _SMALLEST_QUANTISED_BLOCK
+        return self.dtype is not None and is_blocks(DTYPES[self.dtype])
 
 
 def _is_tokens(number: object) -> bool:
@@ -152,13 +141,27 @@ class Window:
 
 
 @dataclass(frozen=True)
+class KvCache:
+    """The cache of `tokens` tokens.
+
+    `needed`: bytes of rows that are ever read again. `reserved`: bytes of a cache that also keeps
+    what windows have passed, as this version's backends do.
+    """
+
+    tokens: int
+    needed: int
+    reserved: int
+
+
+@dataclass(frozen=True)
 class Count:
     """A model, counted.
 
     `windows`, `prompt` and `accepted_unknown` are in the JSON only where there is something to
     say, `latent` only of models with latent attention. `kv_bytes_per_token` is what a token adds
     while no window is full. `state_bytes` is what a sequence keeps whatever its length, in the
-    JSON only of models that have recurrent layers.
+    JSON only of models that have recurrent layers. `experts` is there for mixtures, `kv_cache`
+    where prompt and answer were asked for.
     """
 
     model: str
@@ -174,10 +177,13 @@ class Count:
     accepted_unknown: Mapping[str, object] | None = None
     state_bytes: int = 0
     latent: LatentCount | None = None
+    experts: tuple[ExpertCount, ...] = ()
+    kv_cache: KvCache | None = None
 
     def as_dict(self) -> dict[str, object]:
         """The JSON object."""
         optional = {"windows", "prompt", "accepted_unknown", "state_bytes", "latent"}
+        optional |= {"experts", "kv_cache"}
         found = asdict(self)
         numbers = found["parameters"]
         for variant in VARIANTS:
@@ -219,7 +225,17 @@ def count_model(description: Description, asked: Asked = NOTHING_ASKED) -> Count
         accepted_unknown={key: _plain(value) for key, value in config.accepted_unknown} or None,
         state_bytes=state_bytes(graph, width),
         latent=count_latent(graph, nodes, parts, weights),
+        experts=count_experts(graph),
+        kv_cache=_cache(graph, asked, width),
     )
+
+
+def _cache(graph: Graph, asked: Asked, width: int) -> KvCache | None:
+    if asked.prompt is None or asked.answer is None:
+        return None
+    tokens = asked.prompt + asked.answer
+    reserved = tokens * kv_bytes_per_token(graph, width)
+    return KvCache(tokens, kv_bytes(graph, tokens, width), reserved)
 
 
 def count_tensors(label: str, file: TensorFile, asked: Asked = NOTHING_ASKED) -> Count:
@@ -271,25 +287,6 @@ def mix(file: TensorFile) -> str:
     return ", ".join(f"{name} {number}" for name, number in counts.items())
 
 
-def bytes_in(graph: Graph, dtype: DType) -> int:
-    """Bytes of all parameters in `dtype`; in block types vectors stay float32, as GGUF files do.
-
-    Errors: RequestError for a table whose rows do not fill the blocks.
-    """
-    total_bytes = 0
-    for weight in graph.parameters:
-        vector = len(weight.shape) < 2
-        kept = DTYPES["f32"] if vector and dtype.block >= _SMALLEST_QUANTISED_BLOCK else dtype
-        if not vector and weight.shape[-1] % kept.block:
-            raise RequestError(
-                f"{dtype.name} stores blocks of {kept.block} elements, "
-                f"and the rows of {weight.name} have {weight.shape[-1]:,}"
-            )
-        # Plain types narrower than a byte may end a vector inside one.
-        total_bytes += -(-weight.elements // kept.block) * kept.bytes
-    return total_bytes
-
-
 def unique_bytes(description: Description) -> int:
     """Bytes of the parameters that the graph reads, as stored, a shared table once."""
     assert description.weights is not None
@@ -308,7 +305,7 @@ def _plain(value: object) -> object:
 def _bytes(description: Description, dtype: str | None) -> Bytes:
     file = description.file
     if dtype is None and file is None:
-        dtype = _type_of_config(description.config.dtype, description.label)
+        dtype = type_of_config(description.config.dtype, description.label)
     if dtype is not None:
         name, unique = dtype, bytes_in(description.graph, DTYPES[dtype])
     else:
@@ -321,16 +318,6 @@ def _bytes(description: Description, dtype: str | None) -> Bytes:
         file=file.file_bytes if file else None,
         header=file.header_bytes if file else None,
     )
-
-
-def _type_of_config(name: str, where: str) -> str:
-    known = _CONFIG_TYPES.get(name)
-    if known is None:
-        raise ConfigError(
-            f"{where}: dtype {name!r:.40} is no type of weights that this version knows",
-            advice="--dtype bf16 counts in bf16 all the same",
-        )
-    return known
 
 
 def _flop(
