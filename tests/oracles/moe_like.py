@@ -125,7 +125,8 @@ MOE_LIKE: dict[str, tuple[str, dict[str, object]]] = {
             "attention_bias": False,
             "swiglu_alpha": 1.1,
             "layer_types": ["full_attention", "sliding_attention", "full_attention"],
-            "rope_parameters": {"rope_type": "default", "rope_theta": 50.0},
+            # The older spelling cannot say "default": a config without scaling means YaRN here.
+            "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 50.0},
             "tie_word_embeddings": True,
         },
     ),

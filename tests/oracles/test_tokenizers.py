@@ -222,7 +222,10 @@ def test_any_flags_of_added_tokens_mean_what_they_mean_to_transformers(
     if kind == "bpe" and normalizer == "none":
         theirs = pair.theirs.encode(text, add_special_tokens=False, split_special_tokens=True)
         hidden = {token.id for token in pair.ours.control_tokens}
-        if hidden.isdisjoint(theirs):
+        # Ours never makes a control token of plain text, not even on the way to a longer token.
+        steps = {left + right for left, right in data["model"]["merges"]}
+        passed = any(token.text in steps for token in pair.ours.control_tokens)
+        if hidden.isdisjoint(theirs) and not passed:
             assert pair.ours.encode(text) == theirs
 
 
