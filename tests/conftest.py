@@ -7,8 +7,14 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # One of several processes: threads of BLAS and torch in each would wait for one another.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parents[1]
 ORACLES = ROOT / "tests" / "oracles"
@@ -21,6 +27,7 @@ _oracles_left_out = pytest.StashKey[int]()
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_own_cases_only] = 0
     config.stash[_oracles_left_out] = 0
+    config.pluginmanager.register(_Processes(config))
     # A run in a shell's background inherits SIGINT ignored, and so would the programs that are
     # started here to see what Ctrl-C does.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -42,6 +49,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if ORACLES in item.path.parents:
             item.add_marker(pytest.mark.oracle)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Where several processes run the tests, each tells the first what it left out."""
+    told = getattr(session.config, "workeroutput", None)
+    if told is not None:
+        told["own_cases_only"] = session.config.stash[_own_cases_only]
+        told["oracles_left_out"] = session.config.stash[_oracles_left_out]
+
+
+class _Processes:
+    """What the first of several processes is told; every one of them collects all files."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.stash = config.stash
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        told = getattr(node, "workeroutput", {})
+        self.stash[_own_cases_only] += told.get("own_cases_only", 0)
+        left_out = max(self.stash[_oracles_left_out], told.get("oracles_left_out", 0))
+        self.stash[_oracles_left_out] = left_out
 
 
 def pytest_terminal_summary(

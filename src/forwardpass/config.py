@@ -161,6 +161,17 @@ class ModelConfig:
         return tuple(value)
 
 
+class _Needed(dict[str, object]):
+    """Settings of a model, of which one that is asked for and absent was set to null."""
+
+    def __init__(self, values: Mapping[str, object], where: str) -> None:
+        super().__init__(values)
+        self.where = where
+
+    def __missing__(self, key: str) -> object:
+        raise ConfigError(f"{self.where}: {key} is null, where this family needs a value")
+
+
 Derive = Callable[[dict[str, object]], "list[str] | None"]
 
 
@@ -241,6 +252,7 @@ def read_config(
         ropes = read_ropes(values, spec.ropes, kinds_known, spec.partial_rotary, problems)
     if problems:
         raise _refusal(where, problems, list(unknown))
+    values = _Needed(values, where)
     problems += spec.derive(values) or []
     _complete(values, spec, where, problems)
     if problems:

@@ -67,13 +67,14 @@ def _is_positive(value: object) -> bool:
 
 SIZE = size()
 NUMBER = Kind("a finite number above 0", _is_positive)
+SHARE = Kind("a number above 0, up to 1", lambda value: _is_positive(value) and value <= 1)  # type: ignore[operator]
 ANY_NUMBER = Kind("a finite number", lambda value: finite(value) is not None)
 FLAG = Kind("true or false", lambda value: isinstance(value, bool))
 WORD = word()
 OBJECT = Kind("an object", lambda value: isinstance(value, Mapping))
 LIST = Kind("a list", lambda value: isinstance(value, list | tuple))
 
-NUMBERS = (NUMBER, ANY_NUMBER)  # of these, whole numbers are read as fractions too
+NUMBERS = (NUMBER, SHARE, ANY_NUMBER)  # of these, whole numbers are read as fractions too
 
 # Keys that more than one family reads, or that have a field of their own in `ModelConfig`.
 KINDS: Mapping[str, Kind] = {
@@ -94,11 +95,12 @@ KINDS: Mapping[str, Kind] = {
         (
             *("norm_eps", "query_pre_attn_scalar", "final_logit_softcapping"),
             *("attn_logit_softcapping", "embedding_multiplier", "attention_multiplier"),
-            *("residual_multiplier", "logits_scaling", "logit_scale", "partial_rotary_factor"),
+            *("residual_multiplier", "logits_scaling", "logit_scale"),
             *("rope_theta", "rope_local_base_freq"),
         ),
         NUMBER,
     ),
+    "partial_rotary_factor": SHARE,
     **dict.fromkeys(
         (
             *("tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window"),

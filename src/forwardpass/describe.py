@@ -147,7 +147,7 @@ def describe_file(
 
 
 def read_json_object(path: Path) -> dict[str, object]:
-    """The JSON object in a file of at most 16 MiB."""
+    """The JSON object in a config of at most 16 MiB."""
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_CONFIG_BYTES + 1)
@@ -155,7 +155,7 @@ def read_json_object(path: Path) -> dict[str, object]:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
     if len(data) > _MAX_CONFIG_BYTES:
         raise ConfigError(f"{path}: more than {_MAX_CONFIG_BYTES:,} bytes are no config")
-    return parse_object(data, str(path))
+    return parse_object(data, str(path), infinity=True)
 
 
 def _tied(config: ModelConfig, tie: Tie) -> bool:

@@ -352,6 +352,9 @@ def test_a_number_without_end_in_a_file_is_refused(tmp_path: Path) -> None:
     path.write_text('{"model_type": "llama", "rope_theta": 1e400}')
     with pytest.raises(FormatError, match="beyond every float64"):
         read_json_object(path)
+    path.write_text('{"model_type": "llama", "rope_theta": Infinity}')
+    with pytest.raises(ConfigError, match="rope_theta = Infinity"):
+        describe_config("llama", read_json_object(path))
     path.write_text('{"num_hidden_layers": 1' + "0" * 30 + "}")
     with pytest.raises(FormatError, match="31 digits"):
         read_json_object(path)

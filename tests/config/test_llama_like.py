@@ -178,7 +178,15 @@ def test_a_longrope_that_cannot_be_honoured_is_refused_with_its_reason(
     assert reason in refusal("phi3", rope_scaling={**scaling, **change})
 
 
-@pytest.mark.parametrize(("factor", "reason"), [(0.5, "turns 5 of the 10"), (0.05, "turns 0")])
+@pytest.mark.parametrize(
+    ("factor", "reason"),
+    [
+        (0.5, "turns 5 of the 10"),
+        (0.05, "turns 0"),
+        (1.2, "1.2  (wanted a number above 0, up to 1)"),
+        (1e308, "1e+308  (wanted a number above 0, up to 1)"),
+    ],
+)
 def test_the_part_of_a_head_that_turns_is_pairs(factor: float, reason: str) -> None:
     assert reason in refusal("phi3", partial_rotary_factor=factor, rope_scaling=None)
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from forwardpass.errors import FormatError
@@ -24,6 +26,7 @@ def test_a_json_object_is_read_as_it_is() -> None:
         (b'{"a": 1, "b": 2, "a": 3}', "the key 'a' is given twice"),
         (b'{"x": {"b": 2, "b": 3}}', "the key 'b' is given twice"),
         (b'{"a": NaN}', "NaN is not JSON"),
+        (b'{"a": Infinity}', "Infinity is not JSON"),
         (b'{"a": -Infinity}', "-Infinity is not JSON"),
         (b'{"a": ' + b"9" * 5000 + b"}", "a number of 5000 digits"),
         (b'{"a": ' + b"[" * 100_000, "nested too deep"),
@@ -36,3 +39,10 @@ def test_what_is_no_strict_json_is_refused_saying_why(text: bytes, fact: str) ->
     assert error.value.fact.startswith("some.json: the header: ")
     assert fact in error.value.fact
     assert len(str(error.value)) < 300
+
+
+def test_infinity_is_read_where_a_config_may_say_it_and_nothing_else() -> None:
+    assert parse_object(b'{"a": [0.0, Infinity]}', "f", infinity=True) == {"a": [0.0, math.inf]}
+    for word in (b"NaN", b"-Infinity"):
+        with pytest.raises(FormatError, match="is not JSON"):
+            parse_object(b'{"a": ' + word + b"}", "f", infinity=True)

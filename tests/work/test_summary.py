@@ -69,12 +69,27 @@ def test_work_and_cache_of_every_config_are_those_of_an_outside_count(cases: Pat
         assert cached == int(row["KV_bytes_per_token_bf16"]), name
 
 
+def test_a_cache_needs_less_than_one_that_keeps_what_windows_passed() -> None:
+    raw: dict[str, object] = {"model_type": "gemma3_text", "sliding_window": 512}
+    found = count_model(describe_config("gemma", raw), Asked((), 2_000, 48)).kv_cache
+    assert found is not None
+    row = 2 * 4 * 256 * 2  # a key and a value of 4 heads of 256 elements of 2 bytes
+    assert found.reserved == 26 * 2_048 * row
+    assert found.needed == (4 * 2_048 + 22 * 512) * row
+
+
 def test_the_keys_of_the_json_are_the_promised_ones() -> None:
     found = count_model(shape("llama-3.1-8b"), Asked((128,), 12_060, 300)).as_dict()
     # norms, rope, softmax, SiLU and product, residual adds
     other = 65 * 4 * 4_096 + 32 * (3 * 5_120 + 3 * 32 * 128 + 5 * 14_336 + 2 * 4_096)
     prompt = found.pop("prompt")
     assert isinstance(prompt, dict)
+    # 12,360 tokens × 131,072 bytes; nothing slides, so all of it is needed
+    assert found.pop("kv_cache") == {
+        "tokens": 12_360,
+        "needed": 1_620_049_920,
+        "reserved": 1_620_049_920,
+    }
     assert json.loads(json.dumps(found)) == {
         "model": "llama-3.1-8b",
         "architecture": "llama",

@@ -96,11 +96,11 @@ def chosen_experts(g: GraphBuilder, x: Value) -> Value:
     return combine(g, rows, weights)
 
 
-def finished(g: GraphBuilder, x: Value) -> Graph:
-    """The graph that ends behind the layers' x."""
+def finished(g: GraphBuilder, x: Value, *, proven: bool = True) -> Graph:
+    """The graph that ends behind the layers' x; `proven` as `GraphBuilder.finish` has it."""
     x = g.rms_norm(g.wanted_rows(x), "model.norm")  # r d
     logits = g.head(x, tied_to="model.embed_tokens")  # r v
-    return g.finish(g.scale(logits, 1 / g.config.logits_scaling))
+    return g.finish(g.scale(logits, 1 / g.config.logits_scaling), proven=proven)
 
 
 def experts_and_choice(values: dict[str, object]) -> list[str]:

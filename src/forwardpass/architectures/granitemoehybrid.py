@@ -49,7 +49,7 @@ def build(config: ModelConfig) -> Graph:
             y = g.rms_norm(x, "post_attention_layernorm")
             y = g.add(chosen_experts(g, y), shared_mlp(g, y)) if experts else shared_mlp(g, y)
             x = g.add(x, g.scale(y, config.residual_multiplier))
-    return finished(g, x)
+    return finished(g, x, proven=False)
 
 
 def scan_size(config: ModelConfig) -> StateSpace:

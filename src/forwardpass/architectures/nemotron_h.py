@@ -164,11 +164,12 @@ FAMILY = Family(
     "nemotron_h",
     spec=ConfigSpec(
         understood=frozenset({"mlp_bias"}),
-        # Heads and their size say how wide a mixer is, not `expand`. Attention knows no positions.
+        # Heads and their size say how wide a mixer is, not `expand`; its time step has no tables
+        # of a rank. Attention knows no positions.
         neutral=NEUTRAL_KEYS
         | {
             *("chunk_size", "expand", "moe_shared_expert_overlap", "output_router_logits"),
-            *("partial_rotary_factor", "rope_theta"),
+            *("partial_rotary_factor", "rope_theta", "time_step_rank"),
             *("mtp_hybrid_override_pattern", "mtp_layers_block_type", "num_nextn_predict_layers"),
         },
         spellings={

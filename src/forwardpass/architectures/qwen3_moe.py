@@ -95,6 +95,9 @@ FAMILY = Family(
             "norm_topk_prob": False,
             "decoder_sparse_step": 1,
             "mlp_only_layers": [],
+            # Said by Qwen3-Coder, and always so in this family.
+            "use_qk_norm": True,
+            "shared_expert_intermediate_size": 0,
         },
         accepts={"hidden_act": ("silu",)},
         derive=_windows_of_all_layers,

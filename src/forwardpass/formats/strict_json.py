@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from typing import NoReturn
 
 from forwardpass.errors import FormatError
 from forwardpass.formats.source import quoted
@@ -14,9 +13,10 @@ from forwardpass.formats.source import quoted
 _MAX_DIGITS = 20
 
 
-def parse_object(text: bytes, where: str) -> dict[str, object]:
+def parse_object(text: bytes, where: str, *, infinity: bool = False) -> dict[str, object]:
     """The JSON object that `text` is; `where` begins an error.
 
+    `infinity` reads the word that Python writes for it, as some published configs have it.
     Errors: `FormatError` for text that is not UTF-8 or not JSON, a key given twice, NaN or
     Infinity, whole numbers beyond 64 bits, nesting too deep, or a value other than an object.
     """
@@ -39,7 +39,9 @@ def parse_object(text: bytes, where: str) -> dict[str, object]:
             raise FormatError(f"{where}: a number beyond every float64: {quoted(digits)}")
         return number
 
-    def refuse(constant: str) -> NoReturn:
+    def word(constant: str) -> float:
+        if infinity and constant == "Infinity":
+            return math.inf
         raise FormatError(f"{where}: {constant} is not JSON")
 
     try:
@@ -48,7 +50,7 @@ def parse_object(text: bytes, where: str) -> dict[str, object]:
             object_pairs_hook=unique,
             parse_int=whole,
             parse_float=real,
-            parse_constant=refuse,
+            parse_constant=word,
         )
     except RecursionError as error:
         raise FormatError(f"{where}: nested too deep") from error
