@@ -148,6 +148,13 @@ def test_two_models_are_put_side_by_side(count: Counting) -> None:
     assert [model["model"] for model in found["models"]] == ["llama-3.1-8b", "llama-3.1-70b"]
     assert found["differences"]["parameters, unique"] == [8_030_261_248, 70_553_706_496]
     assert "architecture" not in found["differences"]
+    assert "parameters, active" not in found["differences"]
+
+
+def test_beside_a_mixture_stands_what_one_token_passes_through(count: Counting) -> None:
+    found = count.json("llama-3.1-8b", "--diff", "qwen3-next-80b-a3b")["differences"]
+    assert found["parameters, active"] == [8_030_261_248, 3_874_929_408]
+    assert found["states, bytes a sequence"] == [None, 39_518_208]
 
 
 def test_a_model_beside_itself_differs_in_nothing(count: Counting) -> None:

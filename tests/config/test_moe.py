@@ -103,6 +103,7 @@ def test_qwen3_s_windows_are_those_of_all_layers() -> None:
         ("qwen3_moe", {"norm_topk_prob": 1}, "norm_topk_prob = 1"),
         ("qwen3_moe", {"num_local_experts": 9}, "num_local_experts = 9 contradicts"),
         ("qwen3_moe", {"shared_expert_intermediate_size": 8}, "shared_expert_intermediate_size"),
+        ("qwen3_moe", {"use_qk_norm": False}, "use_qk_norm = false"),
         ("gpt_oss", {"swiglu_limit": 0}, "swiglu_limit = 0"),
         ("gpt_oss", {"swiglu_alpha": float("nan")}, "swiglu_alpha = NaN"),
         ("gpt_oss", {"experts_per_token": 2}, "experts_per_token = 2 contradicts"),
@@ -116,6 +117,11 @@ def test_what_cannot_be_honoured_is_refused_by_name(
     name: str, changes: dict[str, object], reason: str
 ) -> None:
     assert reason in str(refusal(name, **changes))
+
+
+def test_what_qwen3_coder_says_of_all_its_family_changes_nothing() -> None:
+    said = {"use_qk_norm": True, "qkv_bias": False, "shared_expert_intermediate_size": 0}
+    assert config("qwen3_moe", **said) == config("qwen3_moe")
 
 
 def test_more_experts_a_token_than_there_are_end_in_an_error() -> None:

@@ -17,7 +17,7 @@ from forwardpass.work.count import count_pass, kv_bytes, state_bytes
 from forwardpass.work.machines import Known, machine
 from forwardpass.work.passes import PassShape, SequenceShape
 from forwardpass.work.plan import Bound, Plan, Request, largest, make_plan
-from forwardpass.work.plan_memory import work_bytes
+from forwardpass.work.plan_memory import steps, work_bytes
 from forwardpass.work.plan_price import price, significant
 from forwardpass.work.plan_ways import ways
 from forwardpass.work.plan_weights import MIXES, checked_type, weight_bytes
@@ -308,8 +308,10 @@ def test_a_mix_takes_no_less_than_its_base_and_more_with_a_larger_name(
 def test_the_work_of_a_pass_is_what_is_alive_at_once(llama: Description) -> None:
     # While `up` is computed: the running vector, its norm, the gate, and what is made.
     alive = 4_096 + 4_096 + 14_336 + 14_336
-    assert work_bytes(llama.graph, 8_192, 1) == 2 * 8_192 * alive
-    assert work_bytes(llama.graph, 1, 1) == 4 * 128_256 + 2 * 4_096  # logits, and the last norm
+    assert work_bytes(steps(llama.graph), 8_192, 1) == 2 * 8_192 * alive
+    assert (
+        work_bytes(steps(llama.graph), 1, 1) == 4 * 128_256 + 2 * 4_096
+    )  # logits, and the last norm
     plan = planned(llama)
     assert plan.memory.activations == 2 * 8_192 * alive
     assert planned(llama, prompt=100).memory.activations == 2 * 100 * alive

@@ -6,6 +6,8 @@ or m heads of p, with z elements of state; w taps; q groups; k the rank of Mamba
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from forwardpass.computing import Computing
@@ -287,6 +289,11 @@ REFUSED: tuple[tuple[Raw, Raw, str], ...] = (
 def test_what_is_not_understood_is_refused_by_name(raw: Raw, change: Raw, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         described({**raw, **change})
+
+
+def test_a_nemotron_s_time_step_has_no_rank_and_may_be_without_limit() -> None:
+    published = {"time_step_rank": 256, "time_step_limit": [0.0, math.inf]}
+    assert described({**NEMOTRON, **published}).config == described(NEMOTRON).config
 
 
 def test_heads_that_do_not_share_their_groups_are_refused() -> None:

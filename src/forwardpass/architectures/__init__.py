@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from forwardpass.errors import ConfigError, nearest
 from forwardpass.rope import shown
 
 _HELPERS = ("__init__", "family")
+_WIDTH = 94  # of a detail of an error
 _NOTHING: Mapping[str, object] = {}
 
 
@@ -31,7 +33,7 @@ def family(model_type: str, where: str = "config.json") -> Family:
         raise ConfigError(
             f"{where}: model_type {shown(model_type)} is not an architecture of this version"
             + (f"  (near: {near})" if near else ""),
-            f"it knows {', '.join(model_types())}",
+            *_listed(model_types()),
             advice="docs/architectures.md shows how a family is added",
         )
     module = importlib.import_module(f"forwardpass.architectures.{model_type}")
@@ -62,6 +64,11 @@ def gguf_family(architecture: str, where: str, metadata: Mapping[str, object] = 
     raise ConfigError(
         f"{where}: general.architecture {shown(architecture)} is not an architecture of this "
         "version",
-        f"it knows {', '.join(dict.fromkeys(known))}",
+        *_listed(dict.fromkeys(known)),
         advice="docs/architectures.md shows how a family is added",
     )
+
+
+def _listed(names: Iterable[str]) -> list[str]:
+    """Lines that say which architectures there are."""
+    return textwrap.wrap(f"it knows {', '.join(names)}", _WIDTH)

@@ -53,7 +53,8 @@ def compared(
     first: tuple[Count, ModelConfig | None], second: tuple[Count, ModelConfig | None]
 ) -> list[Pair]:
     """The figures of both models, config first."""
-    left, right = dict(_figures(*first)), dict(_figures(*second))
+    mixed = any(count.experts for count, _ in (first, second))
+    left, right = dict(_figures(*first, mixed)), dict(_figures(*second, mixed))
     names = dict.fromkeys((*left, *right))
     return [Pair(name, left.get(name), right.get(name)) for name in names]
 
@@ -76,13 +77,16 @@ def compare(first: Count, second: Count, pairs: list[Pair]) -> list[str]:
     return lines
 
 
-def _figures(count: Count, config: ModelConfig | None) -> Iterator[tuple[str, Figure]]:
+def _figures(count: Count, config: ModelConfig | None, mixed: bool) -> Iterator[tuple[str, Figure]]:
+    """Figures by name; `mixed`: with those of a token, as one of the two models has experts."""
     yield "architecture", count.architecture
     if config is not None:
         for name in _CONFIG:
             yield name, getattr(config, name)
     parameters = count.parameters
     yield "parameters, unique", parameters.unique
+    if mixed:
+        yield "parameters, active", parameters.active
     yield "parameters, stored", parameters.stored
     yield "parameters, embedding", parameters.embedding
     yield "parameters, layers", parameters.layers
@@ -111,6 +115,7 @@ def _work(count: Count) -> Iterator[tuple[str, Figure]]:
     if count.windows:
         full = sum(window.kv_bytes_per_token for window in count.windows)
         yield "KV cache, windows full", cache - full
+    yield "states, bytes a sequence", count.state_bytes or None
     if count.prompt is not None:
         yield f"FLOP, a prompt of {exact(count.prompt.tokens)}", count.prompt.flop
     if count.answer is not None:

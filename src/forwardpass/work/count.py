@@ -105,6 +105,18 @@ def count_pass(
     return PassWork(by_role)
 
 
+def weights_read(graph: Graph, shape: PassShape, weight_bytes: WeightBytes) -> int:
+    """Bytes of weights that a pass reads, in all roles: `PassWork.weight_bytes` alone."""
+    read: set[str] = set()
+    nodes = sorted(graph.nodes, key=lambda node: node.op.lookup)
+    return sum(_node_weight_bytes(node, shape, weight_bytes, read) for node in nodes)
+
+
+def cache_moved(graph: Graph, shape: PassShape, kv_width: int) -> int:
+    """Bytes of the cache and of recurrent states that a pass reads and writes, in all roles."""
+    return sum(sum(_cache_bytes(node, shape, kv_width)) for node in graph.nodes)
+
+
 def node_flop(node: Node, shape: PassShape) -> tuple[int, int]:
     """FLOP for the node's role, and FLOP for `other`."""
     sizes = {name: _resolve(dim, shape) for name, dim in node.sizes.items() if name[0] != "."}

@@ -14,10 +14,16 @@ from enum import StrEnum
 from forwardpass.describe import Description
 from forwardpass.errors import RequestError
 from forwardpass.graph.graph import Graph
-from forwardpass.work.count import WeightBytes, Work, count_pass, kv_bytes, state_bytes
+from forwardpass.work.count import (
+    WeightBytes,
+    cache_moved,
+    kv_bytes,
+    state_bytes,
+    weights_read,
+)
 from forwardpass.work.machines import Known
 from forwardpass.work.passes import PassShape, SequenceShape
-from forwardpass.work.plan_memory import chunk, work_bytes
+from forwardpass.work.plan_memory import Step, chunk, steps, work_bytes
 from forwardpass.work.plan_price import Price
 from forwardpass.work.plan_weights import checked_type, is_mix, weight_bytes
 from forwardpass.work.summary import KV_WIDTH, MOST_TOKENS, Asked, Count, count_model
@@ -260,8 +266,8 @@ def make_plan(
     assert answer is not None
     many, graph, width = request.concurrency, description.graph, request.width
     first, token = SequenceShape(request.prompt), SequenceShape(1)
-    prefill_cache = _cache(graph, first, sizes.stored, width)
-    answer_cache = sum(_runs(graph, request, sizes.stored))
+    prefill_cache = cache_moved(graph, PassShape((first,)), width)
+    answer_cache = sum(_runs(graph, request))
     return Plan(
         model=description.label,
         machine=machine,
@@ -269,9 +275,9 @@ def make_plan(
         request=request,
         memory=sizes.memory(many, machine),
         prefill_flop=many * once.flop,
-        prefill_bytes=_read(graph, first, many, sizes.stored, width) + many * prefill_cache,
+        prefill_bytes=_read(graph, first, many, sizes.stored) + many * prefill_cache,
         answer_flop=many * answer.flop_total,
-        read_weights=_read(graph, token, many, sizes.stored, width),
+        read_weights=_read(graph, token, many, sizes.stored),
         read_cache=many * answer_cache / request.answer,
         max_concurrency=sizes.most_requests(machine),
         price=price,
@@ -289,6 +295,7 @@ class Sizes:
     cache: int  # of one request
     stored: WeightBytes
     count: Count
+    steps: tuple[Step, ...]
 
     @classmethod
     def of(cls, description: Description, request: Request, dtype: str | None) -> Sizes:
@@ -306,7 +313,16 @@ class Sizes:
             counted = sum(map(stored, description.graph.parameters))
         cache = cache_bytes(description.graph, request.tokens, request.width)
         named = dtype or count.bytes.dtype
-        return cls(description.graph, request, named, counted, cache, stored, count)
+        return cls(
+            description.graph,
+            request,
+            named,
+            counted,
+            cache,
+            stored,
+            count,
+            steps(description.graph),
+        )
 
     def memory(self, requests: int, machine: Known) -> Memory:
         """What so many requests at once take."""
@@ -320,7 +336,7 @@ class Sizes:
 
     def activations(self, requests: int, prompt: int) -> int:
         """Bytes of values: in a chunk of the prompts, or in a pass with a token of each request."""
-        return work_bytes(self.graph, max(chunk(requests * prompt), requests), requests)
+        return work_bytes(self.steps, max(chunk(requests * prompt), requests), requests)
 
     def most_requests(self, machine: Known) -> int | None:
         """The most such requests that fit at once; None where the memory is not known."""
@@ -362,20 +378,13 @@ def largest(holds: Callable[[int], bool], most: int, least: int = 0) -> int:
     return low
 
 
-def _read(graph: Graph, each: SequenceShape, times: int, stored: WeightBytes, width: int) -> int:
+def _read(graph: Graph, each: SequenceShape, times: int, stored: WeightBytes) -> int:
     """Bytes of weights read by a pass of so many alike sequences: as by one of all their tokens."""
     joint = SequenceShape(times * each.new, 0, times * each.wanted)
-    return count_pass(graph, PassShape((joint,)), stored, width).weight_bytes
+    return weights_read(graph, PassShape((joint,)), stored)
 
 
-def _cache(graph: Graph, sequence: SequenceShape, stored: WeightBytes, width: int) -> int:
-    """Bytes of cache that one sequence's part in a pass reads and writes."""
-    work = count_pass(graph, PassShape((sequence,)), stored, width)
-    whole: Work = work.total + work.other
-    return whole.cache_read + whole.cache_written
-
-
-def _runs(graph: Graph, request: Request, stored: WeightBytes) -> Iterator[int]:
+def _runs(graph: Graph, request: Request) -> Iterator[int]:
     """Bytes of cache of an answer's passes, added up over each run of passes.
 
     What a pass reads grows evenly with the tokens that it sees until a window is full, so that
@@ -385,7 +394,7 @@ def _runs(graph: Graph, request: Request, stored: WeightBytes) -> Iterator[int]:
     full = {state.reach for state in graph.states if state.reach is not None}
     ends = sorted({tokens for tokens in full if first <= tokens < last} | {last})
     for end in ends:
-        shapes = (SequenceShape(1, first - 1), SequenceShape(1, end - 1))
-        both = sum(_cache(graph, shape, stored, request.width) for shape in shapes)
+        shapes = (PassShape.decode(seen) for seen in (first, end))
+        both = sum(cache_moved(graph, shape, request.width) for shape in shapes)
         yield both * (end - first + 1) // 2
         first = end + 1

@@ -8,18 +8,34 @@ stored (arXiv:2205.14135).
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass
 from math import prod
 
-from forwardpass.graph.graph import Graph, Node, Role, Value
+from forwardpass.graph.graph import Graph, Node, Role
 
 CHUNK = 8_192  # tokens of a prompt that go through the layers at once
 _WIDTH, _LOGIT_WIDTH = 2, 4  # bytes
 _VIEWS = ("heads", "flat")
 
 
-def work_bytes(graph: Graph, tokens: int, rows: int) -> int:
-    """The most bytes of values alive at once in a pass of `tokens` tokens and `rows` logit rows."""
-    sizes = {"n": tokens, "r": rows}
+@dataclass(frozen=True)
+class Step:
+    """A node that makes a value: its room is `bytes` for each of its tokens or logit rows.
+
+    `ending`: values that nothing reads after it; `over`: whether it may write over one of them.
+    """
+
+    output: int
+    bytes: int
+    tokens: int  # how often n stands in the shape, and r
+    rows: int
+    ending: tuple[int, ...]
+    over: bool
+
+
+def steps(graph: Graph) -> tuple[Step, ...]:
+    """What each node of a graph needs and frees."""
     owner: dict[int, int] = {}  # a view's value -> the value whose room it shares
     for node in graph.nodes:
         if node.op.name in _VIEWS:
@@ -28,18 +44,29 @@ def work_bytes(graph: Graph, tokens: int, rows: int) -> int:
     for i, node in enumerate(graph.nodes):
         for value in node.inputs:
             last[owner.get(value.index, value.index)] = i
-    alive: dict[int, int] = {}
-    together = peak = 0
+    made: set[int] = set()
+    found = []
     for i, node in enumerate(graph.nodes):
         if node.op.name in _VIEWS:
             continue
-        needed = _bytes(node.output, node, sizes)
         inputs = {owner.get(value.index, value.index) for value in node.inputs}
-        ending = [index for index in inputs if last[index] == i and index in alive]
-        over = not _has_table(node) and any(alive[index] == needed for index in ending)
+        ending = tuple(index for index in inputs if last[index] == i and index in made)
+        found.append(_step(node, ending))
+        made.add(node.output.index)
+    return tuple(found)
+
+
+def work_bytes(steps: tuple[Step, ...], tokens: int, rows: int) -> int:
+    """The most bytes of values alive at once in a pass of `tokens` tokens and `rows` logit rows."""
+    alive: dict[int, int] = {}
+    together = peak = 0
+    for step in steps:
+        needed = step.bytes * tokens**step.tokens * rows**step.rows
+        ending = [alive.pop(index) for index in step.ending]
+        over = step.over and needed in ending
         peak = max(peak, together + (0 if over else needed))
-        together += needed - sum(alive.pop(index) for index in ending)
-        alive[node.output.index] = needed
+        together += needed - sum(ending)
+        alive[step.output] = needed
     return peak
 
 
@@ -48,13 +75,12 @@ def chunk(tokens: int) -> int:
     return min(tokens, CHUNK)
 
 
-def _bytes(value: Value, node: Node, sizes: dict[str, int]) -> int:
-    """What a node's output takes; what the cache holds counts as cache."""
-    if node.state is not None or any(isinstance(d, str) and d not in sizes for d in value.shape):
-        return 0
-    elements = prod(sizes[d] if isinstance(d, str) else d for d in value.shape)
-    return elements * (_LOGIT_WIDTH if node.role is Role.HEAD else _WIDTH)
-
-
-def _has_table(node: Node) -> bool:
-    return any(len(weight.shape) > 1 for weight in node.weights)
+def _step(node: Node, ending: tuple[int, ...]) -> Step:
+    """The step of a node; what the cache holds counts as cache."""
+    shape = node.output.shape
+    names = Counter(dim for dim in shape if isinstance(dim, str))
+    cached = node.state is not None or not names.keys() <= {"n", "r"}
+    width = _LOGIT_WIDTH if node.role is Role.HEAD else _WIDTH
+    room = 0 if cached else width * prod(dim for dim in shape if isinstance(dim, int))
+    over = not any(len(weight.shape) > 1 for weight in node.weights)
+    return Step(node.output.index, room, names["n"], names["r"], ending, over)

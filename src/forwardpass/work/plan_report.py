@@ -216,7 +216,11 @@ def _ways(plan: Plan, ways: Ways) -> Iterator[tuple[str, ...]]:
         out.append(f"{exact(ways.requests)} such requests at once")
     if ways.tokens and ways.tokens < plan.request.tokens:
         out.append(f"one request of {exact(ways.tokens)} tokens")
-    yield ("would fit", "; ".join(out) or "nothing that was tried: fewer bits, 64 such machines")
+    out = out or ["nothing that was tried: fewer bits, 64 such machines"]
+    indent = " " * _LABEL
+    first, *more = wrapped([indent + out[0], *out[1:]], "; ", indent)
+    yield ("would fit", first.strip())
+    yield from (("", line.strip()) for line in more)
 
 
 def _rate(plan: Plan, rate: float, unit: str) -> str:

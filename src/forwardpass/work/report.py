@@ -6,6 +6,7 @@ Lines keep within 99 columns wherever the model's own names do.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from forwardpass.describe import Description
 from forwardpass.formats.tensors import TensorFile
@@ -13,7 +14,7 @@ from forwardpass.graph.graph import Graph, Role
 from forwardpass.units import exact, percent, short, size
 from forwardpass.work.answer import pairs
 from forwardpass.work.experts import expert_lines
-from forwardpass.work.layout import Row, ledger, wrapped
+from forwardpass.work.layout import WIDTH, Row, ledger, wrapped
 from forwardpass.work.parameter_counts import variant_rows
 from forwardpass.work.parameters import LayerKind, ParameterTable, Part, label, parameter_table
 from forwardpass.work.stored import storage_lines
@@ -93,7 +94,15 @@ def _parameters(table: ParameterTable) -> list[str]:
     for part in table.head:
         shared = Row(f"  {part.label}", (_shape(part), "", ""), "the embedding's table")
         rows.append(shared if table.tied else _part(f"  {part.label}", part, unique))
-    return ledger(rows, _PARAMETER_EDGES)
+    lines = ledger(rows, _PARAMETER_EDGES)
+    if max(map(len, lines)) <= WIDTH:
+        return lines
+    return ledger([replace(row, note=_brief(row.note)) for row in rows], _PARAMETER_EDGES)
+
+
+def _brief(note: str) -> str:
+    """A note in fewer words, for a table of large numbers."""
+    return note.replace("of a layer", "of each").replace("the embedding's table", "as embedding")
 
 
 def _part(label: str, part: Part, whole: int | None) -> Row:
@@ -208,7 +217,8 @@ def _growing(label: str, each: int, count: Count, graph: Graph, *, kv: bool) -> 
     unit = "bytes a token" if kv else ""
     if kv and choosing and not any(window.kv_bytes_per_token for window in count.windows):
         return [Row(f"  {label}", (exact(each),), f"{unit}, read or not")]
-    layers = len({state.layer for state in graph.states if state.elements_per_token})
+    ends = _ends(graph, kv=kv)
+    layers = len(ends)
     if not count.windows and layers in (0, graph.config.num_hidden_layers):
         return [Row(f"  {label}", (exact(each),), unit)]
     unit = f"{unit}, " if unit else ""
@@ -220,11 +230,19 @@ def _growing(label: str, each: int, count: Count, graph: Graph, *, kv: bool) -> 
             note = f"{choosing} indexer{'s' * (choosing != 1)} read on"
             rows += [] if kv else [Row(beyond, (exact(each),), note)]
             continue
-        layers -= window.layers
+        layers -= sum(end == window.tokens for end in ends.values())
         each -= window.kv_bytes_per_token if kv else window.flop_per_visible_token
         beyond = f"  {label} beyond the window of {exact(window.tokens)}"
         rows.append(Row(beyond, (exact(each),), f"{unit}{layers} layer{'s' * (layers != 1)}"))
     return rows
+
+
+def _ends(graph: Graph, *, kv: bool) -> dict[int | None, int | None]:
+    """The window of each layer that attends; or, with `kv`, of each that has a cache of its own."""
+    if kv:
+        return {state.layer: state.window for state in graph.states if state.elements_per_token}
+    reading = (node for node in graph.nodes if node.role is Role.READ and node.state is None)
+    return {node.layer: node.reach for node in reading}
 
 
 def _absorbed(count: Count) -> Iterator[Row]:
