@@ -94,12 +94,12 @@ inline F load_bf16(const std::uint16_t *p) {
             _mm256_castsi256_ps(_mm256_slli_epi32(high, 16))};
 }
 inline I load_bytes(const std::uint8_t *p) {
-    const __m128i all = _mm_loadu_si128(reinterpret_cast<const __m128i *>(p));
-    return {_mm256_cvtepu8_epi32(all), _mm256_cvtepu8_epi32(_mm_srli_si128(all, 8))};
+    return {_mm256_cvtepu8_epi32(_mm_loadu_si64(p)),
+            _mm256_cvtepu8_epi32(_mm_loadu_si64(p + 8))};
 }
 inline I load_signed_bytes(const std::int8_t *p) {
-    const __m128i all = _mm_loadu_si128(reinterpret_cast<const __m128i *>(p));
-    return {_mm256_cvtepi8_epi32(all), _mm256_cvtepi8_epi32(_mm_srli_si128(all, 8))};
+    return {_mm256_cvtepi8_epi32(_mm_loadu_si64(p)),
+            _mm256_cvtepi8_epi32(_mm_loadu_si64(p + 8))};
 }
 
 // Lane i with lane i + 8, then + 4, + 2, + 1: the tree that every level folds by.
