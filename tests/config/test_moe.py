@@ -194,3 +194,9 @@ def test_a_gguf_s_other_settings_of_experts_are_refused_by_name(
 ) -> None:
     with pytest.raises(ConfigError, match=f"{architecture}.{key} = 2"):
         from_gguf(architecture, None, **{key: 2})
+
+
+def test_gpt_oss_without_a_type_is_bf16_as_published() -> None:
+    assert describe_config("tiny", {"model_type": "gpt_oss"}).config.dtype == "bfloat16"
+    raw: dict[str, object] = {"model_type": "gpt_oss", "torch_dtype": "float16"}
+    assert describe_config("tiny", raw).config.dtype == "float16"

@@ -145,6 +145,8 @@ FAMILY = Family(
             "hidden_act": "silu",
             "norm_eps": 1e-5,
             "tie_word_embeddings": False,
+            # Published configs name none; what is not MXFP4 in their files is bf16.
+            "dtype": "bfloat16",
             "attention_bias": True,
             "sliding_window": 128,
             "rope_theta": 150_000.0,
