@@ -106,6 +106,7 @@ def comparable(config: ModelConfig) -> ModelConfig:
         rounded(config),
         rope_parameters=ropes,
         rope_factors=False,
+        dtype="float32",
         query_pre_attn_scalar=config.query_pre_attn_scalar or config.head_dim,
     )
 
