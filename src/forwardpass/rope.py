@@ -16,6 +16,7 @@ from forwardpass.formats.source import quoted
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 LAYER_TYPES = (FULL, SLIDING)
+RECURRENT_LAYER = "linear_attention"  # what transformers 5 calls every recurrent layer
 
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "default": (),

@@ -55,9 +55,14 @@ def _kimi_k25(vision: Mapping[str, object], text: Mapping[str, object]) -> int |
         return None
     joined: int = d * merged[0] * merged[1]
     patches = 3 * patch * patch * d + d + high * wide * d
-    layer = 2 * 2 * d + 4 * (d * d + d) + (d * f + f) + (f * d + d)
+    layer = _layer(d, f)
     projector = 2 * d + (joined * joined + joined) + (joined * width + width)
     return patches + layers * layer + 2 * d + projector
+
+
+def _layer(d: int, f: int) -> int:
+    """Two norms, four square projections and an MLP of two tables, all with biases."""
+    return 2 * 2 * d + 4 * (d * d + d) + (d * f + f) + (f * d + d)
 
 
 def _gemma4(vision: Mapping[str, object], text: Mapping[str, object]) -> int | None:
@@ -142,7 +147,7 @@ def _qwen3_5(vision: Mapping[str, object], _: Mapping[str, object]) -> int | Non
     d, f, layers, colors, frames, patch, places, side, width = sizes
     joined = d * side * side
     patches = colors * frames * patch * patch * d + d + places * d
-    layer = 2 * 2 * d + 4 * (d * d + d) + (d * f + f) + (f * d + d)
+    layer = _layer(d, f)
     merger = 2 * d + (joined * joined + joined) + (joined * width + width)
     return patches + layers * layer + merger
 
@@ -173,7 +178,7 @@ def _llama4(vision: Mapping[str, object], text: Mapping[str, object]) -> int | N
     d, f, layers, colors, image, patch, inner, outer, seen, width = sizes
     places = (image // patch) ** 2 + 1
     rows = colors * patch * patch * d + d + places * d
-    layer = 2 * 2 * d + 4 * (d * d + d) + (d * f + f) + (f * d + d)
+    layer = _layer(d, f)
     return rows + 2 * 2 * d + layers * layer + f * inner + outer * outer + seen * width
 
 

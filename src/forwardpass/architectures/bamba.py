@@ -16,13 +16,13 @@ from forwardpass.architectures.granitemoehybrid import (
     scan_heads,
     scan_size,
 )
-from forwardpass.architectures.mamba import NEUTRAL_KEYS, RECURRENT_LAYER, standard_names
+from forwardpass.architectures.mamba import NEUTRAL_KEYS, standard_names
 from forwardpass.config import ConfigSpec, ModelConfig
 from forwardpass.config_kinds import Kind, listed, size
 from forwardpass.graph.builder import GraphBuilder
 from forwardpass.graph.graph import Graph, Role
 from forwardpass.graph.mixers import mamba2
-from forwardpass.rope import FULL, shown
+from forwardpass.rope import FULL, RECURRENT_LAYER, shown
 
 
 def build(config: ModelConfig) -> Graph:

@@ -16,7 +16,6 @@ from forwardpass.architectures.mamba import (
     DEFAULTS,
     KEYS,
     NEUTRAL_KEYS,
-    RECURRENT_LAYER,
     SPELLINGS,
     every_layer_recurrent,
     scan_size,
@@ -26,6 +25,7 @@ from forwardpass.config_kinds import NUMBER
 from forwardpass.graph.builder import GraphBuilder
 from forwardpass.graph.graph import Graph
 from forwardpass.graph.mixers import mamba1
+from forwardpass.rope import RECURRENT_LAYER
 
 
 def build(config: ModelConfig) -> Graph:

@@ -23,14 +23,14 @@ from forwardpass.architectures.granitemoe import (
 )
 from forwardpass.architectures.granitemoeshared import shared_mlp
 from forwardpass.architectures.mamba import NEUTRAL_KEYS as SCAN_NEUTRAL
-from forwardpass.architectures.mamba import RECURRENT_LAYER, nulls, standard_names
+from forwardpass.architectures.mamba import nulls, standard_names
 from forwardpass.architectures.mamba2 import product, shared_groups
 from forwardpass.config import ConfigSpec, ModelConfig
 from forwardpass.config_kinds import FLAG, SIZE, Kind, either, word
 from forwardpass.graph.builder import GraphBuilder
 from forwardpass.graph.graph import Graph
 from forwardpass.graph.mixers import StateSpace, mamba2
-from forwardpass.rope import FULL
+from forwardpass.rope import FULL, RECURRENT_LAYER
 
 
 def build(config: ModelConfig) -> Graph:

@@ -11,14 +11,14 @@ models/jamba, and in the checkpoints, where each expert has tables of its own.
 from __future__ import annotations
 
 from forwardpass.architectures.family import Family
-from forwardpass.architectures.mamba import NEUTRAL_KEYS, RECURRENT_LAYER, nulls, standard_names
+from forwardpass.architectures.mamba import NEUTRAL_KEYS, nulls, standard_names
 from forwardpass.config import ConfigSpec, ModelConfig
 from forwardpass.config_kinds import FLAG, SIZE, either, size, word
 from forwardpass.graph.builder import GraphBuilder
 from forwardpass.graph.experts import Routing, router, swiglu, swiglu_experts
 from forwardpass.graph.graph import Graph, Role
 from forwardpass.graph.mixers import SelectiveScan, mamba1
-from forwardpass.rope import FULL, shown
+from forwardpass.rope import FULL, RECURRENT_LAYER, shown
 
 
 def build(config: ModelConfig) -> Graph:

@@ -17,9 +17,8 @@ from forwardpass.config_kinds import FLAG, MAX_SIZE, SIZE, Kind, either, word
 from forwardpass.graph.builder import GraphBuilder
 from forwardpass.graph.graph import Graph
 from forwardpass.graph.mixers import SelectiveScan, mamba1
-from forwardpass.rope import shown
+from forwardpass.rope import RECURRENT_LAYER, shown
 
-RECURRENT_LAYER = "linear_attention"  # what transformers 5 calls every recurrent layer
 LAYER_NAMES: Mapping[str, str] = {"mamba": RECURRENT_LAYER, "attention": "full_attention"}
 
 # How the weights began, which kernel computes, and in what precision. `time_step_limit` bounds

@@ -12,7 +12,6 @@ from __future__ import annotations
 from forwardpass.architectures.family import Family
 from forwardpass.architectures.mamba import (
     NEUTRAL_KEYS,
-    RECURRENT_LAYER,
     nulls,
     only_recurrent,
 )
@@ -21,6 +20,7 @@ from forwardpass.config_kinds import FLAG, MAX_SIZE, SIZE
 from forwardpass.graph.builder import GraphBuilder
 from forwardpass.graph.graph import Graph
 from forwardpass.graph.mixers import StateSpace, mamba2
+from forwardpass.rope import RECURRENT_LAYER
 
 
 def build(config: ModelConfig) -> Graph:

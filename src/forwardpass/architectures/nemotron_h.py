@@ -13,7 +13,7 @@ own. Layers that predict further tokens (`mtp`) are not read.
 from __future__ import annotations
 
 from forwardpass.architectures.family import Family
-from forwardpass.architectures.mamba import NEUTRAL_KEYS, RECURRENT_LAYER, nulls, standard_names
+from forwardpass.architectures.mamba import NEUTRAL_KEYS, nulls, standard_names
 from forwardpass.architectures.mamba2 import shared_groups
 from forwardpass.config import ConfigSpec, ModelConfig
 from forwardpass.config_kinds import FLAG, MAX_LAYERS, NUMBER, SIZE, Kind, word
@@ -21,7 +21,7 @@ from forwardpass.graph.builder import GraphBuilder
 from forwardpass.graph.experts import Routing, combine, expert_linear, route, router, to_experts
 from forwardpass.graph.graph import Graph, Role, Value
 from forwardpass.graph.mixers import StateSpace, mamba2
-from forwardpass.rope import FULL, shown
+from forwardpass.rope import FULL, RECURRENT_LAYER, shown
 
 _MLP, _EXPERTS = "mlp", "moe"
 _LETTERS = {"M": RECURRENT_LAYER, "*": FULL, "-": _MLP, "E": _EXPERTS}

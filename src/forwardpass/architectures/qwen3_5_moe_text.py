@@ -22,7 +22,6 @@ from forwardpass.architectures.qwen3_5_text import (
 from forwardpass.architectures.qwen3_next import (
     ADDED_ONE,
     DELTA_KEYS,
-    LINEAR,
     PREDICTION_TENSORS,
     every_fourth_attends,
     gated_mixture,
@@ -32,6 +31,7 @@ from forwardpass.config import ConfigSpec, ModelConfig
 from forwardpass.config_kinds import FLAG, SIZE
 from forwardpass.graph.builder import GraphBuilder
 from forwardpass.graph.graph import Graph, Value
+from forwardpass.rope import RECURRENT_LAYER
 
 
 def build(config: ModelConfig) -> Graph:
@@ -71,7 +71,7 @@ FAMILY = Family(
         derive=every_fourth_attends,
         ropes=ROPES,
         partial_rotary=0.25,
-        layer_kinds=(LINEAR,),
+        layer_kinds=(RECURRENT_LAYER,),
     ),
     build=build,
     transforms=ADDED_ONE,

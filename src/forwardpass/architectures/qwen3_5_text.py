@@ -14,7 +14,6 @@ from forwardpass.architectures.qwen3_next import (
     ADDED_ONE,
     DELTA_DEFAULTS,
     DELTA_KEYS,
-    LINEAR,
     PREDICTION_TENSORS,
     every_fourth_attends,
     hybrid,
@@ -25,7 +24,7 @@ from forwardpass.config_rope import RopeSpec
 from forwardpass.graph.builder import GraphBuilder
 from forwardpass.graph.experts import swiglu
 from forwardpass.graph.graph import Graph, Value
-from forwardpass.rope import FULL
+from forwardpass.rope import FULL, RECURRENT_LAYER
 
 ROPES = RopeSpec(of_images=frozenset({"mrope_section", "mrope_interleaved"}))
 QWEN3_5_DEFAULTS: dict[str, object] = {
@@ -90,7 +89,7 @@ FAMILY = Family(
         derive=every_fourth_attends,
         ropes=ROPES,
         partial_rotary=0.25,
-        layer_kinds=(LINEAR,),
+        layer_kinds=(RECURRENT_LAYER,),
     ),
     build=build,
     transforms=ADDED_ONE,

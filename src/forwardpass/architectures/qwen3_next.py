@@ -30,9 +30,8 @@ from forwardpass.graph.builder import GraphBuilder
 from forwardpass.graph.delta import DeltaSizes, delta_layer
 from forwardpass.graph.experts import swiglu
 from forwardpass.graph.graph import Graph, Role, Value
-from forwardpass.rope import FULL
+from forwardpass.rope import FULL, RECURRENT_LAYER
 
-LINEAR = "linear_attention"
 _STATE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -64,7 +63,7 @@ def hybrid(
     for i, kind in enumerate(config.layer_types):
         with g.layer(f"model.layers.{i}", i):
             y = g.rms_norm(x, "input_layernorm")
-            if kind == LINEAR:
+            if kind == RECURRENT_LAYER:
                 y = delta_layer(g, y, "linear_attn", sizes, fused)
             else:
                 y = _gated_attention(g, y, i)
@@ -99,7 +98,7 @@ def every_fourth_attends(values: dict[str, object]) -> list[str]:
     layers, every = values["num_hidden_layers"], values["full_attention_interval"]
     assert isinstance(layers, int)
     assert isinstance(every, int)
-    kinds = [LINEAR if (i + 1) % every else FULL for i in range(layers)]
+    kinds = [RECURRENT_LAYER if (i + 1) % every else FULL for i in range(layers)]
     values.setdefault("layer_types", kinds)
     values.setdefault("intermediate_size", values.get("moe_intermediate_size"))
     keys, heads = values["linear_num_key_heads"], values["linear_num_value_heads"]
@@ -177,7 +176,7 @@ FAMILY = Family(
         accepts={"hidden_act": ("silu",)},
         derive=every_fourth_attends,
         partial_rotary=0.25,
-        layer_kinds=(LINEAR,),
+        layer_kinds=(RECURRENT_LAYER,),
     ),
     build=build,
     transforms=ADDED_ONE,
