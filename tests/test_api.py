@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import forwardpass as fp
-from forwardpass.model import Options
+from forwardpass.options import Options
 from forwardpass.work.count import count_pass
 from forwardpass.work.passes import PassShape
 from text.vocabularies import small

@@ -10,9 +10,11 @@ import pytest
 
 import forwardpass as fp
 from forwardpass.engine.runner import Runner
-from forwardpass.generate import Step, generate
+from forwardpass.generate import generate
 from forwardpass.graph.references import F32
+from forwardpass.sampling.sampler import Sampler
 from forwardpass.sampling.settings import resolve
+from forwardpass.trace.step import Step
 from text.vocabularies import small
 from tiny_model import END, ROWS, TOKENS, byte_ids, random_folder, scripted_folder
 
@@ -33,10 +35,10 @@ def steps_of(model: fp.Model, runner: Runner | None = None, *, max_tokens: int =
     """The greedy answer to a raw prompt."""
     runner = runner or model.runner
     sequence = runner.prefill(small().encode("the quick brown"))
-    ends = frozenset(model.tokenizer.eos_ids)
+    ends, sampler = frozenset(model.tokenizer.eos_ids), Sampler(resolve({}))
     return list(
         generate(
-            runner, model.tokenizer, sequence, resolve({}), max_tokens=max_tokens, ends=ends
+            runner, model.tokenizer, sequence, sampler, max_tokens=max_tokens, ends=ends
         )
     )  # fmt: skip
 
@@ -125,9 +127,9 @@ def test_bytes_that_are_no_utf8_are_replaced_one_by_one(model: fp.Model) -> None
 def test_scores_that_are_no_numbers_name_the_place_in_the_answer(model: fp.Model) -> None:
     sequence = model.runner.prefill(small().encode("the"))
     sequence.scores = np.full_like(sequence.scores, np.nan)
-    settings = resolve({})
+    sampler = Sampler(resolve({}))
     made = generate(
-        model.runner, model.tokenizer, sequence, settings, max_tokens=1, ends=frozenset()
+        model.runner, model.tokenizer, sequence, sampler, max_tokens=1, ends=frozenset()
     )
     with pytest.raises(fp.ComputeError, match="token 0 of the answer: scores: token id 0"):
         next(made)

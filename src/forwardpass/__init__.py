@@ -31,15 +31,15 @@ if TYPE_CHECKING:
         TokenizerError,
         WeightsError,
     )
-    from forwardpass.generate import Candidate, Step
     from forwardpass.loading import load
     from forwardpass.model import Generation, Model, Raw, raw
     from forwardpass.planning import plan
     from forwardpass.text.messages import assistant, system, user
+    from forwardpass.trace.step import Candidate, Step
 
 _HOMES = {
     "Answer": "answer",
-    "Candidate": "generate",
+    "Candidate": "trace.step",
     "ComputeError": "errors",
     "ConfigError": "errors",
     "ContextError": "errors",
@@ -52,7 +52,7 @@ _HOMES = {
     "ModelNotFound": "errors",
     "Raw": "model",
     "RequestError": "errors",
-    "Step": "generate",
+    "Step": "trace.step",
     "TemplateError": "errors",
     "TokenizerError": "errors",
     "Usage": "answer",

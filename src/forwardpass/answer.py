@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from forwardpass.engine.account import Account
-from forwardpass.generate import FinishReason, Step
 from forwardpass.sampling.settings import SamplingSettings
+from forwardpass.trace.step import FinishReason, Step
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ def _ready(
         raise _not_to_be_run(opened)
     tokens = description.config.context
     if context is not None:
-        from forwardpass.model import whole_number
+        from forwardpass.options import whole_number
 
         tokens = whole_number("context", context, tokens)
     defaults = _generation_config(opened)

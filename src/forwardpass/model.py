@@ -5,25 +5,27 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from forwardpass.answer import Answer
 from forwardpass.describe import Description
 from forwardpass.engine.account import Account, account
 from forwardpass.engine.runner import Pass, Runner
 from forwardpass.engine.runner import Sequence as Prefilled
-from forwardpass.errors import RequestError, TemplateError, did_you_mean
-from forwardpass.generate import Step, generate
+from forwardpass.errors import RequestError, TemplateError
+from forwardpass.generate import generate
+from forwardpass.options import Limits, Options, check, limits_of, refuse_template_options
 from forwardpass.sampling.random import fresh_seed
 from forwardpass.sampling.ranges import ENGINE_DEFAULTS
+from forwardpass.sampling.sampler import Sampler
 from forwardpass.sampling.settings import SamplingSettings, resolve
-from forwardpass.text.messages import check_values, conversation_from, is_list, user
+from forwardpass.text.breakers import breakers
+from forwardpass.text.messages import conversation_from, is_list, user
 from forwardpass.text.tokenizer import Tokenizer
+from forwardpass.trace.step import Step
 
 if TYPE_CHECKING:
     from forwardpass.text.chat import Chat
-
-DEFAULT_MAX_TOKENS = 1_024
 
 Message = Mapping[str, object]
 
@@ -43,45 +45,6 @@ def raw(text: str) -> Raw:
     if not isinstance(text, str):
         raise RequestError(f"raw({text!r:.60}): wanted a text, not {type(text).__name__}")
     return Raw(text)
-
-
-class Options(TypedDict, total=False):
-    """What one request may set; names as on the command line and in OpenAI's interface.
-
-    The sampler's settings and their ranges are those of `sampling/ranges.py`. `tools` are in
-    OpenAI's or Anthropic's form; `thinking` switches the template's thinking on or off;
-    `template_args` sets arguments of the template by name; `control_tokens` lets the names of
-    control tokens in the prompt be control tokens; `ignore_model_defaults` leaves the model file's
-    sampling values out.
-    """
-
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
-    repetition_penalty: float | None
-    frequency_penalty: float | None
-    presence_penalty: float | None
-    logit_bias: Mapping[int, float] | None
-    seed: int | None
-    max_tokens: int | None
-    tools: Sequence[Mapping[str, object]] | None
-    thinking: bool | None
-    template_args: Mapping[str, object] | None
-    control_tokens: bool
-    ignore_model_defaults: bool
-
-
-_SWITCHES = ("thinking", "control_tokens", "ignore_model_defaults")
-_OF_TEMPLATES = ("tools", "thinking", "template_args")
-
-
-def whole_number(name: str, value: object, most: int | None) -> int:
-    """`value` as a whole number from 1 to `most`; RequestError where it is none."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= (most or value):
-        upto = " up" if most is None else f" to {most:,}"
-        raise RequestError(f"{name} = {value!r:.60}: wanted a whole number from 1{upto}")
-    return value
 
 
 @dataclass(frozen=True)
@@ -104,7 +67,7 @@ class Generation(Iterator[Step]):
     prompt: Prepared
     settings: SamplingSettings
     sequence: Prefilled = field(repr=False)
-    max_tokens: int
+    limits: Limits
     steps: list[Step] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -112,10 +75,26 @@ class Generation(Iterator[Step]):
             self.model.runner,
             self.model.tokenizer,
             self.sequence,
-            self.settings,
-            max_tokens=self.max_tokens,
+            Sampler(
+                self.settings,
+                breakers=self._breakers(),
+                wanted=self.limits.wanted,
+                kept=self.limits.kept,
+            ),
+            max_tokens=self.limits.max_tokens,
             ends=self.prompt.ends,
+            take=self.limits.take,
         )
+
+    def _breakers(self) -> frozenset[int]:
+        if self.settings.dry_multiplier.value == 0:
+            return frozenset()
+        return breakers(self.model.tokenizer, self.settings.dry_sequence_breakers.value)
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens that the request allows."""
+        return self.limits.max_tokens
 
     def __next__(self) -> Step:
         step = next(self._coming)
@@ -171,9 +150,9 @@ class Model:
         """
         self._check_open()
         settings = self.settings(**options)
-        limit = self._limit(options)
+        limits = limits_of(options, self.description.config.vocab_size)
         ready = self.prepare(prompt, **options)
-        return Generation(self, ready, settings, self.runner.prefill(ready.ids), limit)
+        return Generation(self, ready, settings, self.runner.prefill(ready.ids), limits)
 
     async def agenerate(self, prompt: Prompt, **options: Unpack[Options]) -> Answer:
         """`generate` without blocking the event loop; cancelled, it stops within one step."""
@@ -203,14 +182,14 @@ class Model:
         if not _can_be_seeds(seeds):
             raise RequestError(f"seeds = {seeds!r:.60}: wanted whole numbers")
         settings = self.settings(**options)
-        limit = self._limit(options)
+        limits = limits_of(options, self.description.config.vocab_size)
         ready = self.prepare(prompt, **options)
         read = self.runner.prefill(ready.ids)
         for number, seed in enumerate(seeds):
             own = read.fork()
             if number == 0:
                 own.passes.extend(read.passes)
-            yield Generation(self, ready, settings.with_seed(seed), own, limit)
+            yield Generation(self, ready, settings.with_seed(seed), own, limits)
 
     def prepare(self, prompt: Prompt, **options: Unpack[Options]) -> Prepared:
         """The ids that a pass would read for this prompt.
@@ -218,12 +197,12 @@ class Model:
         A text for a model without a chat template is completed as it is. Raises TemplateError for
         messages to such a model.
         """
-        _check(options)
+        check(options)
         control = options.get("control_tokens") or False
         if isinstance(prompt, str) and self.chat is None:
             prompt = Raw(prompt)
         if isinstance(prompt, Raw):
-            _refuse_template_options(options)
+            refuse_template_options(options)
             ids = self.tokenizer.encode_prompt(prompt.text, control=control)
             if not ids:
                 raise RequestError(
@@ -259,7 +238,7 @@ class Model:
 
     def stated_settings(self, **options: Unpack[Options]) -> SamplingSettings:
         """The same with no seed where neither the request nor the model's file states one."""
-        _check(options)
+        check(options)
         asked = {name: value for name, value in options.items() if name in ENGINE_DEFAULTS}
         ignore = options.get("ignore_model_defaults") or False
         return resolve(asked, self.sampling_defaults, ignore)
@@ -304,51 +283,9 @@ class Model:
             return "ask something, or have blank text completed as it is: --raw, in Python raw(…)"
         return "ask something"
 
-    @staticmethod
-    def _limit(options: Options) -> int:
-        limit = options.get("max_tokens")
-        return DEFAULT_MAX_TOKENS if limit is None else limit
-
-
-def _check(options: Options) -> None:
-    """Refuses an option that there is not, and values that would be taken for something else."""
-    known = Options.__annotations__
-    for name, value in options.items():
-        if name not in known:
-            raise RequestError(
-                f"there is no option {name!r}{did_you_mean(name, known)}",
-                advice=f"the options are {', '.join(known)}",
-            )
-        if name in _SWITCHES and not (value is None or isinstance(value, bool)):
-            raise RequestError(f"{name} = {value!r:.60}: wanted True or False")
-    if (limit := options.get("max_tokens")) is not None:
-        whole_number("max_tokens", limit, most=None)
-    tools = options.get("tools")
-    if not (tools is None or is_list(tools)):
-        raise RequestError(f"tools = {tools!r:.60}: wanted a list of tools")
-    arguments = options.get("template_args")
-    if arguments is not None:
-        if not _has_names(arguments):
-            raise RequestError(f"template_args = {arguments!r:.60}: wanted a mapping from names")
-        for name, value in arguments.items():
-            check_values(value, f"template_args: {name}")
-
-
-def _has_names(value: object) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
-
 
 def _can_be_seeds(value: object) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, str | bytes)
-
-
-def _refuse_template_options(options: Options) -> None:
-    for name in _OF_TEMPLATES:
-        value = options.get(name)
-        if isinstance(value, bool) or value:
-            raise RequestError(
-                f"{name} needs a chat template, and this prompt is completed as it is"
-            )
 
 
 def _messages(prompt: object) -> list[object]:

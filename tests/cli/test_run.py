@@ -11,9 +11,10 @@ import pytest
 import forwardpass as fp
 from cli.conftest import ODD_HEADS, SAYS, WITHOUT_NATIVE
 from cli.running import Run
-from forwardpass.generate import Step
 from forwardpass.model import Generation
 from forwardpass.sampling.ranges import ENGINE_DEFAULTS
+from forwardpass.sampling.rules import STAGES
+from forwardpass.trace.step import Step
 from text.vocabularies import small
 from tiny_model import END, ROWS, TOKENS, random_folder
 
@@ -242,6 +243,12 @@ def test_rows_of_the_table_without_a_token_are_shown_by_their_number(run: Run, t
         assert found["text"] == ""
 
 
+_RARE = {"typical_p": 1, "top_n_sigma": 0, "xtc_probability": 0, "xtc_threshold": 0.1}
+_RARE |= {"penalty_last_n": -1, "dry_multiplier": 0, "dry_base": 1.75, "dry_allowed_length": 2}
+_RARE |= {"dry_penalty_last_n": -1, "dry_sequence_breakers": ["\n", ":", '"', "*"]}
+_RARE |= {"sampler": "default", "stages": list(STAGES)}
+
+
 def test_every_sampling_value_says_where_it_came_from(run: Run, tmp_path: Path) -> None:
     stated = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95}
     path = random_folder(tmp_path / "m", generation_config=stated)
@@ -259,7 +266,7 @@ def test_every_sampling_value_says_where_it_came_from(run: Run, tmp_path: Path) 
         "frequency_penalty": {"value": 0.0, "source": "engine default"},
         "presence_penalty": {"value": 0.0, "source": "engine default"},
         "logit_bias": {"value": {}, "source": "engine default"},
-    }
+    } | {name: {"value": off, "source": "engine default"} for name, off in _RARE.items()}
     found = answered(run, path, "hello", *limit, "--ignore-model-defaults")["sampling"]
     assert {setting["source"] for setting in found.values()} == {"engine default"}
     found = answered(run, path, "hello", *limit, "--temperature", 0, "--top-k", 0, "--seed", 0)

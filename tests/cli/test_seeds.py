@@ -11,8 +11,8 @@ import forwardpass as fp
 from cli.conftest import SAYS
 from cli.running import Run
 from cli.test_run import answered
-from forwardpass.generate import Step
 from forwardpass.model import Generation
+from forwardpass.trace.step import Step
 
 
 def test_seeds_give_one_answer_each_from_one_reading_of_the_prompt(

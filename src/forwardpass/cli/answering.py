@@ -22,7 +22,8 @@ from forwardpass.errors import RequestError
 from forwardpass.sampling.ranges import ENGINE_DEFAULTS
 
 if TYPE_CHECKING:
-    from forwardpass.model import Generation, Model, Options, Prompt
+    from forwardpass.model import Generation, Model, Prompt
+    from forwardpass.options import Options
 
 PromptFile = Annotated[
     Path | None, typer.Option("--file", "-f", metavar="FILE", help="read the prompt from a file")
@@ -116,6 +117,18 @@ class AnswerOptions:
     top_k: Annotated[int | None, typer.Option("--top-k", metavar="K", help="0 is off")] = None
     top_p: Annotated[float | None, typer.Option("--top-p", metavar="P", help="1 is off")] = None
     min_p: Annotated[float | None, typer.Option("--min-p", metavar="P", help="0 is off")] = None
+    typical_p: Annotated[
+        float | None, typer.Option("--typical-p", metavar="P", help="1 is off")
+    ] = None
+    top_n_sigma: Annotated[
+        float | None, typer.Option("--top-n-sigma", metavar="N", help="0 is off")
+    ] = None
+    xtc_probability: Annotated[
+        float | None, typer.Option("--xtc-probability", metavar="P", help="0 is off")
+    ] = None
+    xtc_threshold: Annotated[
+        float | None, typer.Option("--xtc-threshold", metavar="P", help="0.1 unless given")
+    ] = None
     repetition_penalty: Annotated[
         float | None, typer.Option("--repetition-penalty", metavar="X", help="1 is off")
     ] = None
@@ -125,6 +138,29 @@ class AnswerOptions:
     presence_penalty: Annotated[
         float | None, typer.Option("--presence-penalty", metavar="X", help="0 is off")
     ] = None
+    penalty_last_n: Annotated[
+        int | None,
+        typer.Option("--penalty-last-n", metavar="N", help="tokens they look back, -1 all"),
+    ] = None
+    dry_multiplier: Annotated[
+        float | None, typer.Option("--dry-multiplier", metavar="X", help="0 is off")
+    ] = None
+    dry_base: Annotated[
+        float | None, typer.Option("--dry-base", metavar="X", help="1.75 unless given")
+    ] = None
+    dry_allowed_length: Annotated[
+        int | None, typer.Option("--dry-allowed-length", metavar="N", help="2 unless given")
+    ] = None
+    dry_penalty_last_n: Annotated[
+        int | None,
+        typer.Option("--dry-penalty-last-n", metavar="N", help="tokens it looks back, -1 all"),
+    ] = None
+    dry_sequence_breakers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--dry-sequence-breaker", metavar="TEXT", help="ends a repeat for DRY; repeatable"
+        ),
+    ] = None
     logit_bias: Annotated[
         list[str] | None,
         typer.Option("--logit-bias", metavar="ID=X", help="added to a token's score; repeatable"),
@@ -132,6 +168,14 @@ class AnswerOptions:
     seed: Annotated[
         int | None,
         typer.Option("--seed", metavar="N", help="seed of the draws; a fresh one unless given"),
+    ] = None
+    sampler: Annotated[
+        str | None,
+        typer.Option("--sampler", metavar="NAME", help="rules: default, transformers or llama.cpp"),
+    ] = None
+    stages: Annotated[
+        str | None,
+        typer.Option("--stages", metavar="NAME,NAME,…", help="the sampler's stages in this order"),
     ] = None
     ignore_model_defaults: Annotated[
         bool, typer.Option("--ignore-model-defaults", help="leave the model's sampling values out")

@@ -325,7 +325,7 @@ def _within(given: tuple[int, ...] | None, text: str, most: int, option: str) ->
 
 
 def _context(described: Description, asked: int | None) -> int:
-    from forwardpass.model import whole_number
+    from forwardpass.options import whole_number
 
     most = described.config.context
     return most if asked is None else whole_number("context", asked, most)

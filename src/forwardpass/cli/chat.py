@@ -28,7 +28,8 @@ from forwardpass.sampling.ranges import ENGINE_DEFAULTS
 from forwardpass.text.messages import assistant, check_text, load_conversation, system, user
 
 if TYPE_CHECKING:
-    from forwardpass.model import Generation, Message, Model, Options
+    from forwardpass.model import Generation, Message, Model
+    from forwardpass.options import Options
 
 SETTABLE = (*ENGINE_DEFAULTS, "max_tokens")
 PROMPT = "> "

@@ -27,8 +27,9 @@ from forwardpass.units import exact
 
 if TYPE_CHECKING:
     from forwardpass.answer import Answer
-    from forwardpass.generate import Step
-    from forwardpass.model import Generation, Model, Options, Prompt
+    from forwardpass.model import Generation, Model, Prompt
+    from forwardpass.options import Options
+    from forwardpass.trace.step import Step
 
 MOST_SEEDS = 10_000
 MOST_LOGPROBS = 20

@@ -1,53 +1,26 @@
 """One token from a row of scores: the stages in order, and what each of them left.
 
-Order: bias → penalties → mask → temperature → softmax → top-k → top-p → min-p → rescale →
-draw. A stage whose setting is neutral is not computed. At temperature 0 the best score after
-bias, penalties and mask wins, with no division and no draw.
+The plain path: pure functions of NumPy arrays, every array kept. rules.py has the order. A stage
+whose setting is neutral is not computed. At temperature 0 the best score after bias, penalties
+and mask wins, with no division and no draw.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from forwardpass.errors import ComputeError, RequestError
-from forwardpass.sampling import stages
+from forwardpass.sampling import stages, truncations
+from forwardpass.sampling.adjusting import History, adjusted
 from forwardpass.sampling.choice import Adjusted, Choice, Kept
 from forwardpass.sampling.distribution import Distribution
-from forwardpass.sampling.random import uniform
+from forwardpass.sampling.random import XTC, uniform
+from forwardpass.sampling.rules import ADJUSTING, SWITCHES
 from forwardpass.sampling.settings import SamplingSettings
-from forwardpass.sampling.stages import Ids, IdSequence, Mask, Probabilities, Scores
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """The tokens before this one: the prompt's, and the answer's so far."""
-
-    prompt: IdSequence = ()
-    output: IdSequence = ()
-
-    @property
-    def seen(self) -> Ids:
-        """Prompt and output in one."""
-        parts = (self.prompt, self.output)
-        return np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
-
-
-# Each stage is named as its setting, and left out at the value that changes nothing.
-ADJUSTMENTS: tuple[tuple[str, object, Callable[[Scores, History, Any], Scores]], ...] = (
-    ("logit_bias", (), lambda row, _, biases: stages.bias(row, biases)),
-    ("repetition_penalty", 1, lambda row, h, x: stages.repetition_penalty(row, h.seen, x)),
-    ("frequency_penalty", 0, lambda row, h, x: stages.frequency_penalty(row, h.output, x)),
-    ("presence_penalty", 0, lambda row, h, x: stages.presence_penalty(row, h.output, x)),
-)
-TRUNCATIONS: tuple[tuple[str, object, Callable[[Probabilities, Any], Ids]], ...] = (
-    ("top_k", 0, stages.top_k),
-    ("top_p", 1, stages.top_p),
-    ("min_p", 0, stages.min_p),
-)
+from forwardpass.sampling.stages import Ids, Mask, Probabilities, Scores
 
 
 def choose(
@@ -71,28 +44,38 @@ def choose(
     outside the vocabulary or a draw without a seed.
     """
     checked_scores(scores)
-    adjusted = tuple(_adjustments(scores, settings, history or History(), mask))
-    final = adjusted[-1].scores
-    if mask is not None and np.isneginf(final.max()):
-        raise ComputeError(f"mask: none of {scores.size:,} tokens is left")
+    steps = tuple(
+        Adjusted(name, row) for name, row in adjusted(scores, settings, history or History(), mask)
+    )
+    final = steps[-1].scores
+    if np.isneginf(final.max()):
+        emptied = next(step.name for step in steps if np.isneginf(step.scores.max()))
+        raise ComputeError(f"{emptied}: none of {scores.size:,} tokens is left")
     model = Distribution(scores, scores.size)
     if settings.greedy:
         token = stages.greedy(final)
         only = Distribution(np.zeros(1), scores.size, np.array([token]))
-        return Choice(token, None, model, only, settings, adjusted, ())
+        return Choice(token, None, model, only, settings, steps, ())
+    seed = seeded(settings)
+    order = stages.best_first(final)
+    order = order[final[order] > -np.inf]
+    numbered = uniform(seed, choice, position, XTC)
+    kept = tuple(_Narrowing(settings, order, final[order], numbered).steps())
+    left = kept[-1]
+    random = uniform(seed, choice, position)
+    token = int(left.ids[truncations.draw(stages.rescale(left.probabilities), random)])
+    rising = np.argsort(left.ids)
+    sampled = Distribution(left.scores[rising], scores.size, left.ids[rising])
+    return Choice(token, random, model, sampled, settings, steps, kept)
+
+
+def seeded(settings: SamplingSettings) -> int:
+    """The seed; RequestError where there is none, which a draw cannot do without."""
     if settings.seed.value is None:
         raise RequestError(
             f"temperature {settings.temperature.value:g} draws at random, and no seed is set"
         )
-    tempered = stages.temperature(final, settings.temperature.value)
-    kept = tuple(_truncations(tempered, settings))
-    left = kept[-1]
-    random = uniform(settings.seed.value, choice, position)
-    place = stages.draw(stages.rescale(left.probabilities), random)
-    token = place if left.ids is None else int(left.ids[place])
-    narrowed = tempered if left.ids is None else tempered[left.ids]
-    sampled = Distribution(narrowed, scores.size, left.ids)
-    return Choice(token, random, model, sampled, settings, adjusted, kept)
+    return settings.seed.value
 
 
 def checked_scores(scores: Scores) -> None:
@@ -111,37 +94,58 @@ def checked_scores(scores: Scores) -> None:
         raise ComputeError(f"scores: token id {first} of {scores.size:,} is {name}")
 
 
-def _adjustments(
-    scores: Scores, settings: SamplingSettings, history: History, mask: Mask | None
-) -> Iterator[Adjusted]:
-    """The scores after each stage before the temperature; the same array where it is neutral.
+@dataclass
+class _Narrowing:
+    """The tokens left, best first, with their adjusted scores.
 
-    In float64, so that a penalty is not rounded to the last bit of a large float32 score.
+    `tempered` are the scores below the best one, over the temperature once that has come;
+    `probabilities` those of the distribution that they make, of which truncations leave a part.
     """
-    row = scores
-    for name, neutral, stage in ADJUSTMENTS:
-        value = getattr(settings, name).value
-        if value != neutral:
-            row = stage(row.astype(np.float64, copy=False), history, value)
-        yield Adjusted(name, row)
-    yield Adjusted("mask", row if mask is None else stages.grammar_mask(row, mask))
 
+    settings: SamplingSettings
+    ids: Ids
+    scores: Scores
+    xtc: float  # the number that says whether XTC acts
+    tempered: Probabilities = field(init=False)
+    probabilities: Probabilities = field(init=False)
 
-def _truncations(tempered: Probabilities, settings: SamplingSettings) -> Iterator[Kept]:
-    """The tokens left after temperature and after each truncation, by rising id.
+    def steps(self) -> Iterator[Kept]:
+        """What the temperature and each truncation left, in the order of the rules."""
+        names = [name for name in self.settings.rules.order if name not in ADJUSTING]
+        temperature = self.settings.temperature.value
+        self._temper(temperature if names[0] == "temperature" else 1.0)
+        for name in names:
+            setting, off = SWITCHES[name]
+            value = getattr(self.settings, setting).value
+            if name == "temperature" and name != names[0]:
+                self._temper(temperature)
+            elif name != "temperature" and value != off:
+                self._keep(self._survivors(name, value))
+            yield Kept(name, self.ids, self.tempered, self.probabilities)
 
-    What the softmax gives probability 0 (masked, or too far below for float64) is not left.
-    """
-    probabilities = stages.softmax(tempered)
-    ids: Ids | None = None
-    if np.count_nonzero(probabilities) < probabilities.size:
-        ids = np.flatnonzero(probabilities)
-        probabilities = probabilities[ids]
-    yield Kept("temperature", ids, probabilities)
-    for name, neutral, stage in TRUNCATIONS:
-        value = getattr(settings, name).value
-        if value != neutral:
-            places = stage(probabilities, value)
-            probabilities = probabilities[places]
-            ids = places if ids is None else ids[places]
-        yield Kept(name, ids, probabilities)
+    def _temper(self, value: float) -> None:
+        self.tempered = stages.temperature(self.scores, value)
+        self.probabilities = stages.softmax(self.tempered)
+        left = int(np.count_nonzero(self.tempered >= stages.FAINTEST))
+        self._keep(np.arange(left))
+
+    def _keep(self, places: Ids) -> None:
+        self.ids, self.scores = self.ids[places], self.scores[places]
+        self.tempered, self.probabilities = self.tempered[places], self.probabilities[places]
+
+    def _survivors(self, name: str, value: float) -> Ids:
+        rules, held = self.settings.rules, self.probabilities
+        rescaled = stages.rescale(held)
+        if name == "top_n_sigma":
+            return truncations.top_n_sigma(self.tempered, value)
+        if name == "top_k":
+            return truncations.top_k(self.scores, int(value), rules.exact_k)
+        if name == "typical_p":
+            return truncations.typical_p(rescaled, value)
+        if name == "top_p":
+            return truncations.top_p(rescaled if rules.of_what_is_left else held, value)
+        if name == "min_p":
+            return truncations.min_p(held, value)
+        acts = self.xtc < self.settings.xtc_probability.value
+        threshold = self.settings.xtc_threshold.value
+        return truncations.xtc(rescaled, threshold) if acts else np.arange(held.size)

@@ -1,8 +1,9 @@
-"""A chosen token, and what every stage left on the way to it."""
+"""A token that the plain chain chose, with every array on the way to it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,13 +11,14 @@ import numpy as np
 
 from forwardpass.sampling import stages
 from forwardpass.sampling.distribution import Distribution
-from forwardpass.sampling.settings import SamplingSettings, Source
+from forwardpass.sampling.outcome import KEPT, SHOWN, BestScores, Left, Outcome, StageResult
+from forwardpass.sampling.settings import SamplingSettings
 from forwardpass.sampling.stages import Ids, Probabilities, Scores
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adjusted:
-    """The scores after a stage before the temperature; the array before it where it is neutral."""
+    """The scores after a stage before the temperature; the array before it where it is off."""
 
     name: str
     scores: Scores
@@ -24,32 +26,14 @@ class Adjusted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kept:
-    """The token ids left after a stage (rising; None: all) and their probabilities, which are
-    those after the temperature until they are rescaled."""
+    """The token ids left after a stage, best first; their scores below the best one's, over the
+    temperature where that came before; and their probabilities in the distribution after the
+    last temperature, of which they hold a part until they are rescaled."""
 
     name: str
-    ids: Ids | None
+    ids: Ids
+    scores: Scores
     probabilities: Probabilities
-
-
-@dataclass(frozen=True, slots=True)
-class StageResult:
-    """What one stage left.
-
-    `survivors` counts the tokens that can still come. `mass` is the share of probability that
-    they hold in the distribution that the stage was given (mask) or in the one after the
-    temperature (truncations); 1 where a stage drops nothing or rescales. `best` is the likeliest
-    survivor, `best_probability` its probability after the stage. `value` is the setting; for
-    rescale the factor, for draw the random number.
-    """
-
-    name: str
-    value: object
-    source: Source
-    survivors: int
-    mass: float
-    best: int
-    best_probability: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +43,8 @@ class Choice:
     `model` is the model's own distribution: the softmax of the scores as they came, at
     temperature 1. `sampled` is the one after the stages, from which the token was drawn; a greedy
     choice has probability 1 in it. `random` is the number in [0, 1) that was drawn, None where
-    the choice is greedy. A Choice holds the arrays of its stages (several MB at 150,000 scores):
-    keep what you need of it, not a list of them.
+    the choice is greedy. A Choice holds the arrays of its stages (several MB at 150,000 scores);
+    `outcome` is what to keep of it.
     """
 
     token: int
@@ -81,64 +65,79 @@ class Choice:
         """The token's log probability after the stages: what it was drawn with."""
         return self.sampled.logprob(self.token)
 
-    @cached_property
+    @property
     def stages(self) -> tuple[StageResult, ...]:
-        """What every stage left, in order, neutral ones included; computed on first use."""
-        taken = self._greedy() if self.settings.greedy else self._drawn()
-        return (*self._adjusted(), *taken)
+        """What every stage left, in order, those that are off included."""
+        return self._outcome.stages
 
-    def _adjusted(self) -> Iterator[StageResult]:
-        before = self.model.scores
-        size = before.size
-        for step in self.adjusted:
-            after = Distribution(step.scores, size)
-            allowed = step.scores > -np.inf
-            mass = 1.0
-            value: object = None
-            source: Source = "engine default"
-            if step.name != "mask":
-                setting = getattr(self.settings, step.name)
-                value, source = setting.value, setting.source
-            elif step.scores is not before:
-                mass = float(stages.softmax(before)[allowed].sum())
-                value, source = "set", "request"
-            best = int(step.scores.argmax())
-            yield StageResult(
-                step.name,
-                value,
-                source,
-                int(np.count_nonzero(allowed)),
-                mass,
-                best,
-                after.probability(best),
-            )
-            before = step.scores
+    @cached_property
+    def _outcome(self) -> Outcome:
+        return self.outcome()
 
-    def _greedy(self) -> Iterator[StageResult]:
-        chosen = self.settings.temperature
-        yield StageResult("temperature", chosen.value, chosen.source, 1, 1.0, self.token, 1.0)
+    def outcome(self, wanted: Sequence[int] = (), kept: int = KEPT) -> Outcome:
+        """What to keep of it: the `kept` best scores, and the log probabilities of `wanted` ids.
 
-    def _drawn(self) -> Iterator[StageResult]:
-        for step in self.kept:
-            setting = getattr(self.settings, step.name)
-            yield _left(step, setting.value, setting.source)
+        Raises RequestError for a wanted id outside the vocabulary.
+        """
+        rank, interval = self._place()
+        masked = self.adjusted[-1].scores is not self._before_mask
+        return Outcome(
+            self.token,
+            self.random,
+            interval,
+            rank,
+            self.logprob,
+            self.sampled_logprob,
+            self._best(min(kept, self.model.scores.size)),
+            tuple(self._left()),
+            masked,
+            self.sampled.top(SHOWN),
+            tuple((t, self.model.logprob(t), self.sampled.logprob(t)) for t in wanted),
+            self.settings,
+        )
+
+    @property
+    def _before_mask(self) -> Scores:
+        return self.adjusted[-2].scores if len(self.adjusted) > 1 else self.model.scores
+
+    def _best(self, count: int) -> BestScores:
+        scores = self.model.scores
+        places = np.flatnonzero(scores >= np.partition(scores, -count)[-count])
+        places = places[stages.best_first(scores[places])][:count]
+        places = places[scores[places] > -np.inf]
+        reachable = int(np.count_nonzero(scores > -np.inf))
+        weights = np.exp(np.subtract(scores, scores.max(), dtype=np.float64))
+        total = float(weights.sum())
+        weights[places] = 0
+        rest = float(weights.sum()) / total
+        return BestScores(
+            places, scores[places], scores.size, reachable - places.size, math.log(total), rest
+        )
+
+    def _place(self) -> tuple[int, tuple[float, float] | None]:
+        """Rank of the token after the stages, and the part of [0, 1) that is its own."""
+        if not self.kept:
+            return 1, None
         last = self.kept[-1]
-        mass = float(last.probabilities.sum())
-        final = Kept("rescale", last.ids, stages.rescale(last.probabilities))
-        yield _left(final, 1 / mass, "engine default")
-        probability = self.sampled.probability(self.token)
-        seed = self.settings.seed
-        yield StageResult("draw", self.random, seed.source, 1, probability, self.token, 1.0)
+        rank = int(np.flatnonzero(last.ids == self.token)[0])
+        ends = np.cumsum(stages.rescale(last.probabilities))
+        return rank + 1, (float(ends[rank - 1]) if rank else 0.0, float(ends[rank]))
 
+    def _left(self) -> Iterator[Left]:
+        before = self._before_mask
+        yield self._of_scores(before, 1.0)
+        last = self.adjusted[-1].scores
+        mass = 1.0
+        if last is not before:
+            mass = float(stages.softmax(before)[last > -np.inf].sum())
+        yield self._of_scores(last, mass)
+        if not self.kept:
+            yield Left(1, 1.0, self.token, 1.0)
+        for step in self.kept:
+            held = step.probabilities
+            yield Left(held.size, float(held.sum()), int(step.ids[0]), float(held[0]))
 
-def _left(step: Kept, value: object, source: Source) -> StageResult:
-    place = int(step.probabilities.argmax())
-    return StageResult(
-        step.name,
-        value,
-        source,
-        step.probabilities.size,
-        float(step.probabilities.sum()),
-        place if step.ids is None else int(step.ids[place]),
-        float(step.probabilities[place]),
-    )
+    def _of_scores(self, scores: Scores, mass: float) -> Left:
+        best = int(scores.argmax())
+        probability = Distribution(scores, scores.size).probability(best)
+        return Left(int(np.count_nonzero(scores > -np.inf)), mass, best, probability)

@@ -5,25 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from forwardpass.errors import RequestError
 from forwardpass.sampling import stages
+from forwardpass.sampling.outcome import Ranked
 from forwardpass.sampling.stages import Ids, Probabilities, Scores
-
-
-class Ranked(NamedTuple):
-    """A token id and its natural-log probability."""
-
-    id: int
-    logprob: float
-
-    @property
-    def probability(self) -> float:
-        """exp(logprob)."""
-        return math.exp(self.logprob)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +60,9 @@ class Distribution:
         """The n likeliest tokens, best first, equals by id; fewer where fewer can come."""
         if n <= 0:
             return ()
-        places = stages.top_k(self.scores, n)
-        places = places[stages.best_first(self.scores[places])]
+        n = min(n, self.scores.size)
+        places = np.flatnonzero(self.scores >= np.partition(self.scores, -n)[-n])
+        places = places[stages.best_first(self.scores[places])][:n]
         ids = places if self.ids is None else self.ids[places]
         return tuple(
             Ranked(int(token), self._logprob_at(int(place)))

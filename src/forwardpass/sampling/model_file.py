@@ -30,6 +30,7 @@ GENERATION_CONFIG_KEYS: Mapping[str, str] = MappingProxyType(
             "top_k",
             "top_p",
             "min_p",
+            "typical_p",
             "repetition_penalty",
             "frequency_penalty",
             "presence_penalty",
@@ -44,6 +45,9 @@ GGUF_KEYS: Mapping[str, str] = MappingProxyType(
         "top_p": "top_p",
         "min_p": "min_p",
         "penalty_repeat": "repetition_penalty",
+        "penalty_last_n": "penalty_last_n",
+        "xtc_probability": "xtc_probability",
+        "xtc_threshold": "xtc_threshold",
     }
 )
 
@@ -54,7 +58,6 @@ _OFF: Mapping[str, object] = MappingProxyType(
         "num_beam_groups": 1,
         "diversity_penalty": 0,
         "penalty_alpha": 0,
-        "typical_p": 1,
         "epsilon_cutoff": 0,
         "eta_cutoff": 0,
         "encoder_repetition_penalty": 1,
@@ -142,13 +145,10 @@ _NEUTRAL = frozenset(
     }
 )
 
-# The same for GGUF: mirostat's and XTC's parameters act only where those are switched on.
-_GGUF_OFF: Mapping[str, object] = MappingProxyType(
-    {"sequence": "", "mirostat": 0, "xtc_probability": 0}
-)
-_GGUF_NEUTRAL = frozenset({"mirostat_tau", "mirostat_eta", "xtc_threshold"})
+# The same for GGUF: mirostat's parameters act only where it is switched on.
+_GGUF_OFF: Mapping[str, object] = MappingProxyType({"sequence": "", "mirostat": 0})
+_GGUF_NEUTRAL = frozenset({"mirostat_tau", "mirostat_eta"})
 _SHOWN = 10  # keys that an error lists; a hostile file may hold thousands
-_WHOLE_CONTEXT = -1  # penalty_last_n: llama.cpp's name for everything seen so far
 
 
 def read_model_file(model: Mapping[str, object]) -> dict[str, object]:
@@ -206,35 +206,35 @@ def _passes(key: str, value: object) -> bool:
 
 def _read_gguf(model: Mapping[str, object]) -> dict[str, object]:
     """The `general.sampling.*` values. GGUF has no do_sample: a file that narrows the choice
-    (top-k, top-p, min-p) and states no temperature means temperature 1.
-
-    A penalty over the last n tokens only is refused: ours looks at all of them.
+    (top-k, top-p, min-p, XTC) and states no temperature means temperature 1. Penalties over the
+    last 0 tokens, and an XTC threshold above a half, are those stages switched off.
     """
     stated = {
         key.removeprefix(GGUF_PREFIX): _as_written(value)
         for key, value in model.items()
         if key.startswith(GGUF_PREFIX)
     }
+    if stated.get("penalty_last_n") == 0:
+        del stated["penalty_last_n"]
+        stated.pop("penalty_repeat", None)
+    threshold = stated.get("xtc_threshold")
+    if isinstance(threshold, float) and threshold > 0.5:
+        del stated["xtc_threshold"]
+        stated.pop("xtc_probability", None)
     refused = {
         key: value
         for key, value in stated.items()
         if key not in GGUF_KEYS
         and key not in _GGUF_NEUTRAL
-        and key != "penalty_last_n"
         and not _is_off(value, _GGUF_OFF.get(key))
     }
-    if stated.get("penalty_repeat", 1) != 1 and stated.get("penalty_last_n") not in (
-        None,
-        _WHOLE_CONTEXT,
-    ):
-        refused["penalty_last_n"] = stated["penalty_last_n"]
     _refuse(
         "the GGUF metadata",
         {GGUF_PREFIX + key: value for key, value in refused.items()},
         [GGUF_PREFIX + key for key in (*GGUF_KEYS, *_GGUF_OFF)],
     )
     found = _values(stated, GGUF_KEYS, f"the GGUF metadata: {GGUF_PREFIX}", joint="")
-    if found.keys() & {"top_k", "top_p", "min_p"}:
+    if found.keys() & {"top_k", "top_p", "min_p"} or found.get("xtc_probability"):
         found.setdefault("temperature", 1.0)
     return found
 

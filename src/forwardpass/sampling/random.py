@@ -18,6 +18,7 @@ _MASK = 2**64 - 1
 _MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
 _WEYL = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)  # golden ratio, √3 - 1
 _ROUNDS = 10
+DRAW, XTC = 0, 1  # which word a stage takes, so that each has a number of its own
 
 Counter = tuple[int, int, int, int]
 Key = tuple[int, int]
@@ -39,8 +40,8 @@ def philox4x64(counter: Counter, key: Key) -> Counter:
     return c0, c1, c2, c3
 
 
-def uniform(seed: int, choice: int, position: int) -> float:
-    """A number in [0, 1), a multiple of 2⁻⁵³: the upper 53 bits of Philox's first word.
+def uniform(seed: int, choice: int, position: int, word: int = DRAW) -> float:
+    """A number in [0, 1), a multiple of 2⁻⁵³: the upper 53 bits of one of Philox's four words.
 
     Key (seed, 0), counter (position, choice, 0, 0). `seed` is any signed 64-bit number, taken as
     its two's complement, so no two seeds share a key; `choice` counts the answers to one prompt,
@@ -52,8 +53,8 @@ def uniform(seed: int, choice: int, position: int) -> float:
         raise RequestError(
             f"choice {choice}, position {position}: wanted numbers from 0 to 2⁶⁴ - 1"
         )
-    word = philox4x64((position, choice, 0, 0), (seed & _MASK, 0))[0]
-    return (word >> 11) * 2.0**-53
+    bits = philox4x64((position, choice, 0, 0), (seed & _MASK, 0))[word]
+    return (bits >> 11) * 2.0**-53
 
 
 def fresh_seed() -> int:

@@ -1,4 +1,7 @@
-"""The sampler's values: their names, what each may be, and what the engine takes unasked."""
+"""The sampler's values: their names, what each may be, and what the engine takes unasked.
+
+`sampler` and `stages` choose the rules by which the others act: rules.py.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,14 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from types import MappingProxyType
 
-from forwardpass.errors import ForwardpassError
+from forwardpass.errors import ForwardpassError, did_you_mean
+from forwardpass.sampling.rules import PRESETS, order
 
 Bias = tuple[tuple[int, float], ...]
 
 LARGEST_BIAS = 100.0
+MOST_BREAKERS, LONGEST_BREAKER = 100, 100
+EVERYTHING = -1  # as many tokens as there are, in llama.cpp's notation
 SMALLEST_SEED, LARGEST_SEED = -(2**63), 2**63 - 1
 
 # Nobody asked for anything: the best score wins, and nothing else changes the scores. No seed
@@ -23,11 +29,23 @@ ENGINE_DEFAULTS: Mapping[str, object] = MappingProxyType(
         "top_k": 0,
         "top_p": 1.0,
         "min_p": 0.0,
+        "typical_p": 1.0,
+        "top_n_sigma": 0.0,
+        "xtc_probability": 0.0,
+        "xtc_threshold": 0.1,
         "repetition_penalty": 1.0,
         "frequency_penalty": 0.0,
         "presence_penalty": 0.0,
+        "penalty_last_n": EVERYTHING,
+        "dry_multiplier": 0.0,
+        "dry_base": 1.75,
+        "dry_allowed_length": 2,
+        "dry_penalty_last_n": EVERYTHING,
+        "dry_sequence_breakers": ("\n", ":", '"', "*"),
         "logit_bias": (),
         "seed": None,
+        "sampler": "default",
+        "stages": None,
     }
 )
 
@@ -41,12 +59,29 @@ class Range:
     text: str
 
 
+_WINDOW = "a whole number of tokens from 1 up, or -1 for all"
+
+
+def _is_window(count: float) -> bool:
+    return count >= 1 or count == EVERYTHING
+
+
 RANGES: Mapping[str, Range] = MappingProxyType(
     {
         "temperature": Range(False, lambda x: x >= 0, "a number from 0 up, where 0 is greedy"),
         "top_k": Range(True, lambda x: x >= 0, "a whole number from 0 up, where 0 is off"),
+        # 0 has a meaning under other engines' rules: settings.py
         "top_p": Range(False, lambda x: 0 < x <= 1, "a number above 0, up to 1, where 1 is off"),
         "min_p": Range(False, lambda x: 0 <= x < 1, "a number from 0, below 1, where 0 is off"),
+        "typical_p": Range(
+            False, lambda x: 0 < x <= 1, "a number above 0, up to 1, where 1 is off"
+        ),
+        "top_n_sigma": Range(False, lambda x: x >= 0, "a number from 0 up, where 0 is off"),
+        "xtc_probability": Range(
+            False, lambda x: 0 <= x <= 1, "a number from 0 to 1, where 0 is off"
+        ),
+        # two tokens cannot both have more than half of the probability
+        "xtc_threshold": Range(False, lambda x: 0 < x <= 0.5, "a number above 0, up to 0.5"),
         "repetition_penalty": Range(False, lambda x: x > 0, "a number above 0, where 1 is off"),
         "frequency_penalty": Range(
             False, lambda x: -2 <= x <= 2, "a number from -2 to 2, where 0 is off"
@@ -54,6 +89,11 @@ RANGES: Mapping[str, Range] = MappingProxyType(
         "presence_penalty": Range(
             False, lambda x: -2 <= x <= 2, "a number from -2 to 2, where 0 is off"
         ),
+        "penalty_last_n": Range(True, _is_window, _WINDOW),
+        "dry_multiplier": Range(False, lambda x: x >= 0, "a number from 0 up, where 0 is off"),
+        "dry_base": Range(False, lambda x: x >= 1, "a number from 1 up"),
+        "dry_allowed_length": Range(True, lambda x: x >= 1, "a whole number from 1 up"),
+        "dry_penalty_last_n": Range(True, _is_window, _WINDOW),
         "seed": Range(
             True,
             lambda x: SMALLEST_SEED <= x <= LARGEST_SEED,
@@ -71,8 +111,14 @@ def checked(
     `label` is what the reader calls it (a field, a file and its key). Raises `error` with the
     range where the value is of another type or outside.
     """
-    if name == "logit_bias":
-        return _bias(value, label=label, error=error, advice=advice)
+    by_name: Mapping[str, Callable[[object], object]] = {
+        "logit_bias": lambda given: _bias(given, label=label, error=error, advice=advice),
+        "dry_sequence_breakers": lambda given: _breakers(given, label, error, advice),
+        "sampler": lambda given: _preset(given, label, error, advice),
+        "stages": lambda given: order(given, label, error, advice),
+    }
+    if name in by_name:
+        return by_name[name](value)
     allowed = RANGES[name]
     number = _number(value, whole=allowed.whole)
     if number is None or not allowed.holds(number):
@@ -110,6 +156,29 @@ def _number(value: object, *, whole: bool) -> int | float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
+
+
+def _breakers(
+    value: object, label: str, error: type[ForwardpassError], advice: str | None
+) -> tuple[str, ...]:
+    """Texts at which a repeat ends, each once."""
+    given = [value] if isinstance(value, str) else value
+    if not isinstance(given, list | tuple) or not all(isinstance(text, str) for text in given):
+        raise error(f"{label} = {shown(value)}: wanted a list of texts", advice=advice)
+    if len(given) > MOST_BREAKERS or not all(0 < len(text) <= LONGEST_BREAKER for text in given):
+        raise error(
+            f"{label} = {shown(value)}: wanted at most {MOST_BREAKERS} texts of 1 to "
+            f"{LONGEST_BREAKER} characters",
+            advice=advice,
+        )
+    return tuple(dict.fromkeys(given))
+
+
+def _preset(value: object, label: str, error: type[ForwardpassError], advice: str | None) -> str:
+    if isinstance(value, str) and value in PRESETS:
+        return value
+    near = did_you_mean(value, PRESETS) if isinstance(value, str) and len(value) < 60 else ""
+    raise error(f"{label} = {shown(value)}: wanted {' or '.join(PRESETS)}{near}", advice=advice)
 
 
 def _bias(value: object, *, label: str, error: type[ForwardpassError], advice: str | None) -> Bias:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_args
 
-from forwardpass.errors import RequestError, did_you_mean
+from forwardpass.errors import ConfigError, ForwardpassError, RequestError, did_you_mean
 from forwardpass.sampling.model_file import read_model_file
 from forwardpass.sampling.ranges import ENGINE_DEFAULTS, Bias, checked
+from forwardpass.sampling.rules import PRESETS, SWITCHES, TRUNCATING, Rules, rules
 
 T = TypeVar("T")
 Source = Literal["request", "model file", "engine default"]
 
 # What a greedy choice never looks at; bias, penalties and mask act on it all the same.
-_ONLY_WHEN_DRAWN = ("top_k", "top_p", "min_p", "seed")
+_ONLY_WHEN_DRAWN = (
+    *(SWITCHES[stage][0] for stage in TRUNCATING),
+    *("xtc_threshold", "seed"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +41,28 @@ class SamplingSettings:
     top_k: Setting[int]
     top_p: Setting[float]
     min_p: Setting[float]
+    typical_p: Setting[float]
+    top_n_sigma: Setting[float]
+    xtc_probability: Setting[float]
+    xtc_threshold: Setting[float]
     repetition_penalty: Setting[float]
     frequency_penalty: Setting[float]
     presence_penalty: Setting[float]
+    penalty_last_n: Setting[int]
+    dry_multiplier: Setting[float]
+    dry_base: Setting[float]
+    dry_allowed_length: Setting[int]
+    dry_penalty_last_n: Setting[int]
+    dry_sequence_breakers: Setting[tuple[str, ...]]
     logit_bias: Setting[Bias]
     seed: Setting[int | None]
+    sampler: Setting[str]
+    stages: Setting[tuple[str, ...] | None]
+
+    @property
+    def rules(self) -> Rules:
+        """In what order the stages act, and what they mean where engines differ."""
+        return rules(self.sampler.value, self.stages.value)
 
     @property
     def greedy(self) -> bool:
@@ -68,7 +89,34 @@ class SamplingSettings:
             shown[field.name] = {"value": setting.value, "source": setting.source}
         bias = {str(token): value for token, value in self.logit_bias.value}
         shown["logit_bias"]["value"] = bias
+        shown["dry_sequence_breakers"]["value"] = list(self.dry_sequence_breakers.value)
+        shown["stages"]["value"] = list(self.rules.order)
         return shown
+
+    @classmethod
+    def from_dict(cls, shown: Mapping[str, object]) -> SamplingSettings:
+        """The settings that `as_dict` wrote, checked like a request's.
+
+        Raises RequestError for a setting that is missing, unknown or out of range.
+        """
+        names = [field.name for field in fields(cls)]
+        if missing := [name for name in names if name not in shown]:
+            raise RequestError(f"sampling: {missing[0]} is missing")
+        chosen: dict[str, Setting[Any]] = {}
+        sampler = shown["sampler"]
+        preset = sampler.get("value") if isinstance(sampler, Mapping) else None
+        for name, entry in shown.items():
+            if name not in names:
+                raise RequestError(f"sampling: no setting is called {name!r:.60}")
+            if not (isinstance(entry, Mapping) and entry.keys() == {"value", "source"}):
+                raise RequestError(f"sampling: {name}: wanted a value and its source")
+            value, source = entry["value"], entry["source"]
+            if source not in get_args(Source):
+                raise RequestError(f"sampling: {name}: no source is called {source!r:.60}")
+            if not (name == "seed" and value is None):
+                value = _checked(name, value, f"sampling: {name}", preset)
+            chosen[name] = Setting(value, source)
+        return _agreeing(cls(**chosen))
 
 
 def resolve(
@@ -77,6 +125,8 @@ def resolve(
     ignore_model: bool = False,
 ) -> SamplingSettings:
     """Each setting from the request, else from the model's file, else from the engine (greedy).
+
+    A preset's window of penalties counts as the engine's.
 
     `request` names settings as `SamplingSettings` does; None means absent. `model` is what
     `model_file.read_model_file` reads: the object of a `generation_config.json` or the
@@ -95,7 +145,29 @@ def resolve(
             chosen[name] = Setting(stated[name], "model file")
         else:
             chosen[name] = Setting(default, "engine default")
-    return SamplingSettings(**chosen)
+    window = chosen["penalty_last_n"]
+    if window.source == "engine default":
+        preset = PRESETS[chosen["sampler"].value]
+        chosen["penalty_last_n"] = Setting(preset.window, "engine default")
+    return _agreeing(SamplingSettings(**chosen))
+
+
+def _agreeing(settings: SamplingSettings) -> SamplingSettings:
+    """The settings, where each of them has a stage and a meaning under the rules."""
+    chosen = settings.rules
+    for stage, (name, off) in SWITCHES.items():
+        setting: Setting[object] = getattr(settings, name)
+        if stage not in chosen.order and setting.value != off:
+            raise _error(setting.source)(
+                f"{name} = {setting.value!r:.60} ({setting.source}), and the stages leave "
+                f"{stage} out",
+                advice=f"name {stage} among the stages, or set {name} to {off or 0!r}",
+            )
+    return settings
+
+
+def _error(source: Source) -> type[ForwardpassError]:
+    return ConfigError if source == "model file" else RequestError
 
 
 def _read_request(request: Mapping[str, object]) -> dict[str, object]:
@@ -106,8 +178,15 @@ def _read_request(request: Mapping[str, object]) -> dict[str, object]:
             f"{did_you_mean(unknown[0], ENGINE_DEFAULTS)}",
             advice=f"the settings are {', '.join(ENGINE_DEFAULTS)}",
         )
-    return {
-        name: checked(name, value, label=name, error=RequestError, advice=None)
-        for name, value in request.items()
-        if value is not None
-    }
+    stated = {name: value for name, value in request.items() if value is not None}
+    preset = stated.get("sampler", ENGINE_DEFAULTS["sampler"])
+    return {name: _checked(name, value, name, preset) for name, value in stated.items()}
+
+
+def _checked(name: str, value: object, label: str, preset: object) -> object:
+    """A request's value; a share of 0 for top-p where the preset gives that a meaning."""
+    known = PRESETS.get(preset) if isinstance(preset, str) else None
+    zero = name == "top_p" and value == 0 and not isinstance(value, bool)
+    if zero and known is not None and known.top_p_zero:
+        return 0.0
+    return checked(name, value, label=label, error=RequestError, advice=None)

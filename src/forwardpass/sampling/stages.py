@@ -1,12 +1,11 @@
-"""The stages between a row of scores and one token, each a pure function of NumPy arrays.
+"""The stages that act on a row of scores, each a pure function of NumPy arrays.
 
-    bias → repetition, frequency, presence → mask → temperature → softmax
-         → top-k → top-p → min-p → rescale → draw
+    bias → repetition, frequency, presence → DRY (dry.py) → mask → temperature → softmax
+         → top-n-sigma → top-k → typical → top-p → min-p → XTC → rescale → draw
 
-Up to the mask a stage takes scores and gives scores, of the same type. Temperature and softmax
-compute in float64. The truncations take probabilities and give the positions that they keep, in
-rising order: equal probabilities are ranked by position, the lower first. No stage writes to
-what it is given. An entry of -inf is a token that cannot come.
+Those before the truncations (truncations.py) are here. Up to the mask a stage takes scores and
+gives scores, of the same type, axis v. Temperature and softmax compute in float64. No stage
+writes to what it is given. An entry of -inf is a token that cannot come.
 """
 
 from __future__ import annotations
@@ -25,10 +24,9 @@ Ids = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_] | npt.NDArray[np.uint32]
 IdSequence = Sequence[int] | npt.NDArray[np.integer[Any]]
 
-# A sum of float64 probabilities is off by its own rounding. A mass or a probability counts as
-# reaching its bound from this much below, so ten tokens of 0.1 under top-p 0.8 are eight.
-TOLERANCE = 1e-12
-_SMALLEST = np.nextafter(0.0, 1.0)
+# A probability further below the best one's than e^-700 (10^-304) is taken for 0: near the end of
+# float64's range they lose their digits, and who is left would hang on the last of them.
+FAINTEST = -700.0
 
 
 def bias(scores: Scores, biases: Sequence[tuple[int, float]]) -> Scores:
@@ -128,82 +126,14 @@ def softmax(scores: Scores) -> Probabilities:
     return weights
 
 
-def top_k(probabilities: Scores, k: int) -> Ids:
-    """Positions of the k best, exactly k (all, where there are fewer).
-
-    Source: arXiv:1805.04833 section 5.4.
-    """
-    if k >= probabilities.size:
-        return np.arange(probabilities.size)
-    place = probabilities.size - k
-    return _best(probabilities, k, np.partition(probabilities, place)[place])
-
-
-def top_p(probabilities: Probabilities, p: float) -> Ids:
-    """Positions of the smallest set of best tokens whose mass reaches p, at least one.
-
-    The mass is of the distribution after the temperature: tokens that top-k dropped keep their
-    share of 1, so top-k 2 of (.5, .25, .15, .1) under top-p 0.6 keeps both.
-
-    Source: arXiv:1904.09751 section 3.1.
-    """
-    falling = _leading(probabilities, p)
-    count = 1 + int(np.searchsorted(np.cumsum(falling), p - TOLERANCE))
-    count = min(count, falling.size)
-    return _best(probabilities, count, falling[count - 1])
-
-
-def min_p(probabilities: Probabilities, m: float) -> Ids:
-    """Positions of the tokens with at least m times the probability of the best.
-
-    Source: arXiv:2407.01082 section 3.
-    """
-    return np.flatnonzero(probabilities >= m * probabilities.max() * (1 - TOLERANCE))
-
-
 def rescale(probabilities: Probabilities) -> Probabilities:
     """The same probabilities over their sum, so that they add up to 1."""
     return np.divide(probabilities, float(probabilities.sum()))
 
 
-def draw(probabilities: Probabilities, u: float) -> int:
-    """The position that u in [0, 1) falls on: inverse CDF, the likeliest token first, equals by
-    position. Token i takes [mass before it, mass up to and with it).
-
-    Where the sum falls short of u by rounding, the least likely token takes the rest. A token of
-    probability 0 is never drawn.
-    """
-    falling = _leading(probabilities, u)
-    rank = int(np.searchsorted(np.cumsum(falling), u, side="right"))
-    rank = min(rank, falling.size - 1)
-    better = int(np.count_nonzero(falling > falling[rank]))
-    return int(np.flatnonzero(probabilities == falling[rank])[rank - better])
-
-
-def best_first(values: Scores) -> Ids:
-    """Positions in falling order of value, equals by position: a full stable sort."""
-    return np.argsort(-values, kind="stable")
-
-
-def _best(values: Scores, count: int, smallest: np.floating[Any]) -> Ids:
-    """Positions of the `count` best, of which `smallest` is the last: all above it, and as many
-    of its equals, from the lowest position on, as there is room for."""
-    kept = values > smallest
-    room = count - int(np.count_nonzero(kept))
-    kept[np.flatnonzero(values == smallest)[:room]] = True
-    return np.flatnonzero(kept)
-
-
-def _leading(probabilities: Probabilities, mass: float) -> Probabilities:
-    """The best probabilities in falling order, enough of them to hold more than `mass`; all
-    above 0 where there is not more.
-
-    Sorting a whole vocabulary is what costs. With `spare` = sum - mass, all values below
-    spare / 2n add up to less than half of it, so the rest of them hold more than `mass`.
-    """
-    spare = float(probabilities.sum()) - mass
-    floor = max(spare / (2 * probabilities.size), _SMALLEST)
-    return np.sort(probabilities[probabilities >= floor])[::-1]
+def best_first(scores: Scores) -> Ids:
+    """Positions in falling order of score, equals by position: a full stable sort."""
+    return np.argsort(-scores, kind="stable")
 
 
 def _counted(tokens: IdSequence, vocabulary: int) -> tuple[Ids, Ids]:

@@ -117,16 +117,16 @@ def next_table(
 
 
 def _draw(scores: Scores, draws: int, seed: int) -> dict[int, int]:
-    """How often each token is drawn at temperature 1.0, likeliest first: stages.draw for many
+    """How often each token is drawn at temperature 1.0, likeliest first: truncations.draw for many
     numbers at once, with one sort for all of them."""
-    probabilities = stages.softmax(stages.temperature(scores, 1.0))
-    ids = np.flatnonzero(probabilities)
-    probabilities = stages.rescale(probabilities[ids])
-    order = stages.best_first(probabilities)
+    tempered = stages.temperature(scores, 1.0)
+    order = stages.best_first(scores)
+    order = order[tempered[order] >= stages.FAINTEST]
+    probabilities = stages.rescale(stages.softmax(tempered)[order])
     numbers = np.array([uniform(seed, 0, position) for position in range(draws)])
-    ranks = np.searchsorted(np.cumsum(probabilities[order]), numbers, side="right")
+    ranks = np.searchsorted(np.cumsum(probabilities), numbers, side="right")
     drawn, times = np.unique(np.minimum(ranks, order.size - 1), return_counts=True)
-    return {int(ids[order[rank]]): int(n) for rank, n in zip(drawn, times, strict=True)}
+    return {int(order[rank]): int(n) for rank, n in zip(drawn, times, strict=True)}
 
 
 def _exp(x: float) -> float:

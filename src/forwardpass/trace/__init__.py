@@ -1,0 +1,1 @@
+"""What happened in each step of an answer, kept, written down and looked at again."""
