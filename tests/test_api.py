@@ -33,10 +33,12 @@ PUBLIC = [
     "Model",
     "ModelNotFound",
     "Raw",
+    "Replay",
     "RequestError",
     "Step",
     "TemplateError",
     "TokenizerError",
+    "Trace",
     "Usage",
     "WeightsError",
     "__version__",
@@ -45,8 +47,10 @@ PUBLIC = [
     "load",
     "plan",
     "raw",
+    "read_trace",
     "system",
     "user",
+    "write_trace",
 ]
 SAYS = "the Öl fox 🎉."
 

@@ -25,7 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("answer", "opening", "options"),
     ("generate", "scoring"),
     ("trace",),
-    ("benching", "computing", "engine", "profiling"),
+    ("benching", "computing", "engine", "inspecting", "profiling"),
     ("backends", "work"),
     ("describe",),
     ("config_gguf", "text_part", "towers", "weights"),

@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     from forwardpass.model import Generation, Model, Raw, raw
     from forwardpass.planning import plan
     from forwardpass.text.messages import assistant, system, user
+    from forwardpass.trace.files import read_trace, write_trace
+    from forwardpass.trace.replay import Replay
     from forwardpass.trace.step import Candidate, Step
+    from forwardpass.trace.trace import Trace
 
 _HOMES = {
     "Answer": "answer",
@@ -51,10 +54,12 @@ _HOMES = {
     "Model": "model",
     "ModelNotFound": "errors",
     "Raw": "model",
+    "Replay": "trace.replay",
     "RequestError": "errors",
     "Step": "trace.step",
     "TemplateError": "errors",
     "TokenizerError": "errors",
+    "Trace": "trace.trace",
     "Usage": "answer",
     "WeightsError": "errors",
     "__version__": "_version",
@@ -63,8 +68,10 @@ _HOMES = {
     "load": "loading",
     "plan": "planning",
     "raw": "model",
+    "read_trace": "trace.files",
     "system": "text.messages",
     "user": "text.messages",
+    "write_trace": "trace.files",
 }
 
 __all__ = [
@@ -81,10 +88,12 @@ __all__ = [
     "Model",
     "ModelNotFound",
     "Raw",
+    "Replay",
     "RequestError",
     "Step",
     "TemplateError",
     "TokenizerError",
+    "Trace",
     "Usage",
     "WeightsError",
     "__version__",
@@ -93,8 +102,10 @@ __all__ = [
     "load",
     "plan",
     "raw",
+    "read_trace",
     "system",
     "user",
+    "write_trace",
 ]
 
 

@@ -226,6 +226,55 @@ class Cache:
     def read(self, state: int, which: int, head: int, position: int) -> _F32:
         """A key (which = 0) or a value (1) of one head."""
 
+# Token, random number and the token's part of [0, 1) (None where nothing is drawn), rank, log
+# probabilities before and after the stages; int64 ids and float32 scores of the best; how many more
+# can come, ln of the sum, their share; what each stage left (survivors, mass, best, its
+# probability); the likeliest with their log probabilities; both of each wanted id.
+Picked: TypeAlias = tuple[
+    tuple[int, float | None, tuple[float, float] | None, int, float, float],
+    bytes, bytes, tuple[int, float, float],
+    list[tuple[int, float, int, float]], list[tuple[int, float]], list[tuple[float, float]],
+]  # fmt: skip
+
+class Sampler:
+    """Takes tokens from rows of float32 scores. Not for two threads at once."""
+
+    def __init__(
+        self,
+        stages: list[tuple[str, float, bool]],
+        temperature: float,
+        exact_k: bool,
+        of_what_is_left: bool,
+        xtc_threshold: float,
+        seed: int,
+        choice: int,
+        kept: int,
+        level: str = "",
+    ) -> None:
+        """Stages are those behind the mask, in order: name, value, whether it acts.
+
+        At temperature 0 the best score wins. An empty level is what FORWARDPASS_ISA names, or the
+        best one.
+        """
+
+    def pick(
+        self,
+        scores: NDArray[np.floating],
+        position: int,
+        ids: NDArray[np.int64] | None,
+        values: NDArray[np.float64] | None,
+        mask: NDArray[np.uint8] | NDArray[np.uint32] | None,
+        wanted: NDArray[np.int64] | None,
+    ) -> Picked | None:
+        """The token, or None where the plain chain has to decide, as for rows that are not float32.
+
+        `ids` rise and have other scores, `values`; the mask has a byte a score, or a bit.
+        """
+
+    @property
+    def decided(self) -> tuple[int, int, int]:
+        """How many float32 sums decided, float64 sums did, and nothing did."""
+
 # One kernel at one level, for tests.
 
 def test_rows(
@@ -242,6 +291,12 @@ def test_rows(
     sin: _F32 | None = None,
 ) -> _F32:
     """A row function on each row of a; cos and sin have an entry a pair."""
+
+def test_mass(
+    level: str, x: _F32, temperature: float, from_: float
+) -> tuple[float, float, float, int, _F32, NDArray[np.int32]]:
+    """Weights exp((x - best) / temperature) below a bound in float32 and in float64, and of the
+    others in float64; how many these are, and in order of their ids they and their ids."""
 
 def test_finite(level: str, x: _F32) -> bool: ...
 def test_quantize(level: str, x: _F32) -> tuple[NDArray[np.int16], _F32, NDArray[np.int32]]:

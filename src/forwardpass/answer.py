@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from forwardpass.engine.account import Account
 from forwardpass.sampling.settings import SamplingSettings
+from forwardpass.trace.replay import Replay
 from forwardpass.trace.step import FinishReason, Step
+from forwardpass.trace.trace import Origin, Trace
 
 
 @dataclass(frozen=True)
@@ -23,13 +25,14 @@ class Answer:
     """An answer: its steps, the settings that it was drawn with, and the work that it took.
 
     `prompt` holds the ids that were read. `work` counts the passes of this answer and of its
-    prompt.
+    prompt. `origin` is what else a trace tells of it.
     """
 
     prompt: tuple[int, ...]
     steps: tuple[Step, ...]
     sampling: SamplingSettings
     work: Account
+    origin: Origin = field(repr=False, compare=False)
 
     def __repr__(self) -> str:
         return f"<Answer {self.text!r}, {self.finish_reason or 'stopped'}, {self.usage}>"
@@ -48,3 +51,24 @@ class Answer:
     def usage(self) -> Usage:
         """Tokens in and out."""
         return Usage(len(self.prompt), len(self.steps))
+
+    def trace(self) -> Trace:
+        """The answer in a form that can be written down and replayed.
+
+        The scores are those that its steps keep: the 256 best, all with `keep_scores`.
+        """
+        return self._trace
+
+    @cached_property
+    def _trace(self) -> Trace:
+        return self.origin.trace(self.prompt, self.sampling, self.steps)
+
+    def resample(self, **settings: object) -> Replay:
+        """What other sampler settings would have taken, as far as the kept scores tell: no pass
+        is run.
+
+        Settings that are not named, the seed among them, stay as they were, so that
+        `answer.resample().text == answer.text`. Raises RequestError for an unknown setting or a
+        value out of range.
+        """
+        return self.trace().resample(**settings)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from forwardpass.engine.runner import Runner, Sequence
-from forwardpass.errors import ComputeError
+from forwardpass.errors import ComputeError, RequestError
 from forwardpass.sampling.outcome import Outcome
 from forwardpass.sampling.sampler import Sampler
 from forwardpass.text.stream import TextStream
@@ -33,7 +33,8 @@ def generate(
     runner's context. `take` names, by the place in the answer, tokens to go on with whatever the
     stages would have drawn there.
 
-    Raises ComputeError, naming the place in the answer, where a pass allows no token.
+    Raises ComputeError, naming the place in the answer, where a pass allows no token;
+    RequestError, behind the last step, for a place to take at that the answer never reached.
     """
     stream = tokenizer.stream()
     prompt = tuple(sequence.tokens)
@@ -57,6 +58,10 @@ def generate(
             reason = "stop"
         yield _step(index, token, outcome, tokenizer, stream, reason, taken is not None)
         if reason is not None:
+            if (beyond := max(take, default=0)) > index:
+                raise RequestError(
+                    f"take: the answer ended after {index + 1} tokens and has no place {beyond}"
+                )
             return
         output.append(token)
         runner.decode(sequence, token)

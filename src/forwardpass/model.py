@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Unpack
 
@@ -23,6 +24,8 @@ from forwardpass.text.breakers import breakers
 from forwardpass.text.messages import conversation_from, is_list, user
 from forwardpass.text.tokenizer import Tokenizer
 from forwardpass.trace.step import Step
+from forwardpass.trace.tokens import TokenNote, no_token
+from forwardpass.trace.trace import ModelNote, Origin, Trace
 
 if TYPE_CHECKING:
     from forwardpass.text.chat import Chat
@@ -77,7 +80,7 @@ class Generation(Iterator[Step]):
             self.sequence,
             Sampler(
                 self.settings,
-                breakers=self._breakers(),
+                breakers=self._breakers,
                 wanted=self.limits.wanted,
                 kept=self.limits.kept,
             ),
@@ -86,6 +89,7 @@ class Generation(Iterator[Step]):
             take=self.limits.take,
         )
 
+    @cached_property
     def _breakers(self) -> frozenset[int]:
         if self.settings.dry_multiplier.value == 0:
             return frozenset()
@@ -104,7 +108,26 @@ class Generation(Iterator[Step]):
     def answer(self) -> Answer:
         """The answer as far as it has come."""
         work = self.model.account(self.sequence.passes)
-        return Answer(self.prompt.ids, tuple(self.steps), self.settings, work)
+        steps = tuple(self.steps)
+        return Answer(self.prompt.ids, steps, self.settings, work, self.origin)
+
+    def trace(self) -> Trace:
+        """The answer as far as it has come, in a form that can be written down and replayed."""
+        return self.origin.trace(self.prompt.ids, self.settings, tuple(self.steps))
+
+    @cached_property
+    def origin(self) -> Origin:
+        """What a trace tells of the answer beside its steps."""
+        model = self.model
+        config = model.description.config
+        note = ModelNote(
+            model.description.label,
+            config.model_type,
+            config.vocab_size,
+            model.runner.backend.words,
+        )
+        ends, breakers = self.prompt.ends, self._breakers
+        return Origin(note, ends, breakers, self.max_tokens, model.token_note)
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,8 +269,13 @@ class Model:
     def token_text(self, token: int) -> str:
         """One token as shown to people; rows of the table without a token by their number."""
         if token >= self.tokenizer.vocab_size:
-            return f"[no token {token}]"
+            return no_token(token)
         return self.tokenizer.token_text(token)
+
+    def token_note(self, token: int) -> TokenNote:
+        """One token as a trace describes it."""
+        own = token < self.tokenizer.vocab_size and not self.tokenizer.is_control(token)
+        return TokenNote(self.token_text(token), self.tokenizer.token_bytes(token) if own else b"")
 
     def account(self, passes: Iterable[Pass]) -> Account:
         """What these passes did."""

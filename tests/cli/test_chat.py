@@ -131,7 +131,7 @@ def test_the_seed_of_an_answer_is_in_its_account_and_gives_it_again(
         ("/set thinking true", "there is no setting thinking"),
         ("/sett", "there is no command /sett  (did you mean /set?)"),
         ("/Quit", "there is no command /Quit  (did you mean /quit?)"),
-        ("/ why", "there is no command /why"),
+        ("/ whyy", "there is no command /whyy  (did you mean /why?)"),
         ("/", "there is no command /"),
         ("/save", "/save needs the name of a file"),
         ("/save nothing.json", "there is nothing to save yet"),

@@ -51,14 +51,15 @@ PLAIN: dict[str, object] = {
         **{name: closed(value={}, source={"enum": SOURCES}) for name in ENGINE_DEFAULTS}
     ),
 }
-BEST = closed(id=COUNT, token={"type": "string"}, logprob=NUMBER)
+WRITTEN = {"id": COUNT, "token": {"type": "string"}, "bytes": {"type": "array", "items": COUNT}}
+BEST = closed(**WRITTEN, logprob=NUMBER)
+SAMPLED_BEST = closed(**WRITTEN, sampled_logprob=NUMBER)
 TOKEN = closed(
-    id=COUNT,
-    token={"type": "string"},
-    bytes={"type": "array", "items": COUNT},
+    **WRITTEN,
     logprob=NUMBER,
     sampled_logprob=NUMBER,
     top={"type": "array", "items": BEST},
+    sampled_top={"type": "array", "items": SAMPLED_BEST},
 )
 
 
@@ -243,9 +244,10 @@ def test_rows_of_the_table_without_a_token_are_shown_by_their_number(run: Run, t
         assert found["text"] == ""
 
 
-_RARE = {"typical_p": 1, "top_n_sigma": 0, "xtc_probability": 0, "xtc_threshold": 0.1}
-_RARE |= {"penalty_last_n": -1, "dry_multiplier": 0, "dry_base": 1.75, "dry_allowed_length": 2}
-_RARE |= {"dry_penalty_last_n": -1, "dry_sequence_breakers": ["\n", ":", '"', "*"]}
+_RARE: dict[str, object] = {"typical_p": 1, "top_n_sigma": 0, "xtc_probability": 0}
+_RARE |= {"xtc_threshold": 0.1, "penalty_last_n": -1, "dry_multiplier": 0, "dry_base": 1.75}
+_RARE |= {"dry_allowed_length": 2, "dry_penalty_last_n": -1}
+_RARE |= {"dry_sequence_breakers": ["\n", ":", '"', "*"]}
 _RARE |= {"sampler": "default", "stages": list(STAGES)}
 
 

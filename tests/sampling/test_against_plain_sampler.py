@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import fields
 
 import numpy as np
 import pytest
 
-from forwardpass.sampling.chain import History, choose
+from forwardpass.sampling.adjusting import History
+from forwardpass.sampling.chain import choose
 from forwardpass.sampling.random import uniform
 from forwardpass.sampling.settings import resolve
 from sampling import plain_sampler
-from sampling.plain_sampler import Request
+from sampling.plain_sampler import ADJUST, ORDERS, Request
 
-ROWS = 2_000
+ROWS = 5_600
 KINDS = ("normal", "ties", "minus_infinity", "one_huge", "all_equal", "denormal", "boundary")
+NOT_SETTINGS = {"order", "breakers", "prompt", "output", "allowed"}
 
 
 def scores_of(kind: str, rng: random.Random) -> list[float]:
@@ -36,60 +39,80 @@ def scores_of(kind: str, rng: random.Random) -> list[float]:
     return [rng.gauss(0, 4) for _ in range(size)]
 
 
+def order_of(rng: random.Random) -> list[str]:
+    """Stages in an order of chance, none left out, scores adjusted first."""
+    later = list(ORDERS["default"])
+    return [*rng.sample(ADJUST, len(ADJUST)), *rng.sample(later, len(later))]
+
+
 def request_of(size: int, rng: random.Random) -> Request:
-    def sometimes(value: float, off: float) -> float:
-        return value if rng.random() < 0.4 else off
+    def sometimes(value: float, off: float, chance: float = 0.4) -> float:
+        return value if rng.random() < chance else off
 
     ids = range(size)
+    few = rng.sample(ids, min(size, 3))  # so that there are repeats
+    sampler = rng.choice(list(ORDERS))
+    shares = (0.05, 0.1, 0.25, 0.5, 0.75, 0.8, 0.9, 0.95, 0.999)
+    none = () if sampler == "default" else (0.0,)
     return Request(
-        temperature=rng.choice((0.05, 0.6, 1.0, 1.0, 1.5, 7.0)),
+        sampler=sampler,
+        order=order_of(rng) if rng.random() < 0.3 else None,
+        temperature=rng.choice((0.02, 0.6, 1.0, 1.0, 1.5, 7.0, 900.0)),
+        top_n_sigma=sometimes(rng.choice((0.3, 1.0, 2.0, 5.0)), 0.0, 0.25),
         top_k=int(sometimes(rng.randrange(1, 80), 0)),
-        top_p=sometimes(rng.choice((0.05, 0.1, 0.25, 0.5, 0.75, 0.8, 0.9, 0.95, 0.999)), 1.0),
+        typical_p=sometimes(rng.choice(shares), 1.0, 0.25),
+        top_p=sometimes(rng.choice((*shares, *none)), 1.0),
         min_p=sometimes(rng.choice((0.01, 0.1, 0.25, 0.5, 0.99)), 0.0),
+        xtc_probability=sometimes(rng.choice((0.5, 1.0)), 0.0),
+        xtc_threshold=rng.choice((0.01, 0.1, 0.25, 0.5)),
         repetition_penalty=sometimes(rng.choice((0.5, 1.1, 2.0)), 1.0),
         frequency_penalty=sometimes(rng.choice((-1.0, 0.3, 2.0)), 0.0),
         presence_penalty=sometimes(rng.choice((-1.0, 0.3, 2.0)), 0.0),
+        penalty_last_n=rng.choice((-1, 1, 3, 8)),
+        dry_multiplier=sometimes(rng.choice((0.5, 2.0)), 0.0),
+        dry_base=rng.choice((1.0, 1.2, 1.75, 3.0)),
+        dry_allowed_length=rng.choice((1, 2, 3)),
+        dry_penalty_last_n=rng.choice((-1, -1, 4, 12)),
+        breakers=frozenset(i for i in few if rng.random() < 0.2),
         logit_bias={i: rng.choice((-100.0, -1.0, 0.7)) for i in ids if rng.random() < 0.1},
-        prompt=[rng.choice(ids) for _ in range(rng.randrange(5))],
-        output=[rng.choice(ids) for _ in range(rng.randrange(5))],
+        prompt=[rng.choice(few) for _ in range(rng.randrange(10))],
+        output=[rng.choice(few) for _ in range(rng.randrange(10))],
         allowed=[rng.random() < 0.7 for _ in ids] if rng.random() < 0.3 else None,
     )
+
+
+def settings_of(request: Request, seed: int) -> dict[str, object]:
+    names = {field.name for field in fields(Request)} - NOT_SETTINGS
+    stated = {name: getattr(request, name) for name in names}
+    return {**stated, "stages": request.order, "seed": seed}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_ids_and_probabilities_equal_the_plain_sampler(kind: str) -> None:
     rng = random.Random(f"{kind} 1")
-    compared = 0
-    for number in range(-(-ROWS // len(KINDS))):
+    compared = narrowed = 0
+    for number in range(ROWS // len(KINDS)):
         row = np.array(scores_of(kind, rng), dtype=np.float32)
         request = request_of(row.size, rng)
         if max(plain_sampler.adjusted(row.tolist(), request)) == -math.inf:
             continue  # nothing left to choose from: refused, and held by a test of its own
-        expected = plain_sampler.distribution(row.tolist(), request)
-        settings = resolve(
-            {
-                "temperature": request.temperature,
-                "top_k": request.top_k,
-                "top_p": request.top_p,
-                "min_p": request.min_p,
-                "repetition_penalty": request.repetition_penalty,
-                "frequency_penalty": request.frequency_penalty,
-                "presence_penalty": request.presence_penalty,
-                "logit_bias": request.logit_bias,
-                "seed": number,
-            }
-        )
+        acts = uniform(number, 3, number, 1)
+        expected = plain_sampler.distribution(row.tolist(), request, acts)
         choice = choose(
             row,
-            settings,
-            history=History(request.prompt, request.output),
+            resolve(settings_of(request, number)),
+            history=History(request.prompt, request.output, request.breakers),
             choice=3,
             position=number,
             mask=None if request.allowed is None else np.array(request.allowed),
         )
+        traced = plain_sampler.trace(row.tolist(), request, acts)
+        assert [(s.name, s.ids.tolist()) for s in choice.kept] == [(s.stage, s.ids) for s in traced]
+        masses = [float(step.probabilities.sum()) for step in choice.kept]
+        assert masses == pytest.approx([step.mass for step in traced], abs=1e-6)
         ids = choice.sampled.ids
-        left = range(row.size) if ids is None else ids.tolist()
-        assert sorted(expected) == list(left)
+        assert ids is not None
+        assert sorted(expected) == ids.tolist()
         for token, probability in expected.items():
             assert choice.sampled.probability(token) == pytest.approx(probability, abs=1e-6)
         assert choice.token == plain_sampler.pick(expected, uniform(number, 3, number))
@@ -97,4 +120,6 @@ def test_ids_and_probabilities_equal_the_plain_sampler(kind: str) -> None:
         for token, probability in enumerate(own):
             assert choice.model.probability(token) == pytest.approx(probability, abs=1e-6)
         compared += 1
-    assert compared > 250
+        narrowed += len(expected) < row.size
+    assert compared > 650
+    assert narrowed > 300

@@ -53,6 +53,7 @@ def test_every_sampling_value_of_a_generation_config_is_taken() -> None:
         "top_k": 64,
         "top_p": 0.95,
         "min_p": 0.05,
+        "typical_p": 0.9,
         "repetition_penalty": 1.05,
         "frequency_penalty": 0.25,
         "presence_penalty": 1.5,
@@ -76,7 +77,6 @@ def test_keys_that_change_no_token_pass() -> None:
         "user_token_id": 195,
         "num_beams": 1,
         "num_beam_groups": None,
-        "typical_p": 1.0,
         "no_repeat_ngram_size": 0,
         "guidance_scale": None,
         "suppress_tokens": [],
@@ -109,7 +109,6 @@ def test_keys_that_change_no_token_pass() -> None:
     ("key", "value"),
     [
         ("num_beams", 4),
-        ("typical_p", 0.9),
         ("top_h", 0.4),
         ("epsilon_cutoff", 3e-4),
         ("eta_cutoff", 1e-3),
@@ -159,6 +158,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_name_and_all_are_listed() ->
         ("top_k", 1.5),
         ("temperature", -1),
         ("min_p", [0.1]),
+        ("typical_p", 0),
         ("repetition_penalty", 0),
         ("frequency_penalty", 3),
         ("presence_penalty", "1"),
@@ -187,6 +187,9 @@ def test_gguf_metadata_supplies_the_same_defaults() -> None:
         GGUF + "top_p": float32(0.95),
         GGUF + "min_p": 0.0,
         GGUF + "penalty_repeat": float32(1.05),
+        GGUF + "penalty_last_n": 64,
+        GGUF + "xtc_probability": float32(0.5),
+        GGUF + "xtc_threshold": float32(0.1),
     }
     assert read_model_file(metadata) == {
         "temperature": 0.6,  # as its author wrote it, not 0.6000000238418579
@@ -194,6 +197,9 @@ def test_gguf_metadata_supplies_the_same_defaults() -> None:
         "top_p": 0.95,
         "min_p": 0.0,
         "repetition_penalty": 1.05,
+        "penalty_last_n": 64,
+        "xtc_probability": 0.5,
+        "xtc_threshold": 0.1,
     }
 
 
@@ -205,6 +211,9 @@ def test_gguf_metadata_supplies_the_same_defaults() -> None:
         ({"min_p": 0.05}, 1.0),
         ({"penalty_repeat": 1.5}, None),
         ({"temp": 0.0, "top_k": 40}, 0.0),
+        ({"xtc_probability": 0.5}, 1.0),
+        ({"xtc_probability": 0.0, "xtc_threshold": 0.1}, None),
+        ({"xtc_probability": 0.5, "xtc_threshold": 0.6}, None),
     ],
 )
 def test_a_gguf_file_that_narrows_the_choice_means_sampling(
@@ -219,9 +228,6 @@ def test_a_gguf_file_that_narrows_the_choice_means_sampling(
     [
         ({"sequence": "kpt"}, "sequence"),
         ({"mirostat": 2, "mirostat_tau": 5.0}, "mirostat"),
-        ({"xtc_probability": 0.5, "xtc_threshold": 0.1}, "xtc_probability"),
-        ({"penalty_repeat": 1.1, "penalty_last_n": 64}, "penalty_last_n"),
-        ({"penalty_repeat": 1.1, "penalty_last_n": 0}, "penalty_last_n"),
         ({"top_n": 3}, "top_n"),
     ],
 )
@@ -236,23 +242,42 @@ def test_a_gguf_rule_that_we_do_not_have_is_refused_by_name(
 
 
 def test_gguf_parameters_of_what_is_off_pass() -> None:
-    stated = {
-        "mirostat": 0,
-        "mirostat_tau": 5.0,
-        "mirostat_eta": 0.1,
-        "xtc_probability": 0.0,
-        "xtc_threshold": 0.1,
-        "penalty_last_n": 64,
-        "sequence": "",
-    }
+    stated = {"mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1, "sequence": ""}
     assert read_model_file({GGUF + key: value for key, value in stated.items()}) == {}
     whole = {GGUF + "penalty_repeat": 1.5, GGUF + "penalty_last_n": -1}
-    assert read_model_file(whole) == {"repetition_penalty": 1.5}
+    assert read_model_file(whole) == {"repetition_penalty": 1.5, "penalty_last_n": -1}
+
+
+def test_a_gguf_file_that_penalises_the_last_0_tokens_penalises_none() -> None:
+    stated = {GGUF + "penalty_repeat": 1.5, GGUF + "penalty_last_n": 0}
+    assert read_model_file(stated) == {}
+    settings = resolve({"repetition_penalty": 1.1}, stated)
+    assert settings.repetition_penalty == Setting(1.1, "request")
+    assert settings.penalty_last_n == Setting(-1, "engine default")
+
+
+def test_an_xtc_threshold_that_no_two_tokens_can_reach_switches_it_off() -> None:
+    stated = {GGUF + "xtc_probability": 0.5, GGUF + "xtc_threshold": 0.51}
+    assert read_model_file(stated) == {}
+    assert read_model_file({**stated, GGUF + "xtc_threshold": 0.5}) == {
+        "temperature": 1.0,
+        "xtc_probability": 0.5,
+        "xtc_threshold": 0.5,
+    }
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("temp", float("nan")), ("temp", -1e300), ("top_p", 1.5), ("top_k", "20"), ("top_k", -4)],
+    [
+        ("temp", float("nan")),
+        ("temp", -1e300),
+        ("top_p", 1.5),
+        ("top_k", "20"),
+        ("top_k", -4),
+        ("penalty_last_n", -2),
+        ("xtc_probability", 1.5),
+        ("xtc_threshold", 0.0),
+    ],
 )
 def test_a_bad_value_in_gguf_metadata_names_its_key(key: str, value: object) -> None:
     with pytest.raises(ConfigError, match=f"the GGUF metadata: {GGUF}{key} = .*: wanted "):

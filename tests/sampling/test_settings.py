@@ -67,75 +67,101 @@ def test_another_seed_changes_nothing_else() -> None:
 
 
 def test_settings_that_a_greedy_choice_never_looks_at_are_named() -> None:
-    asked = {"top_p": 0.9, "seed": 1, "frequency_penalty": 1}
-    assert resolve(asked).without_effect() == ("top_p", "seed")
+    asked = {"top_p": 0.9, "xtc_threshold": 0.2, "seed": 1, "frequency_penalty": 1}
+    assert resolve(asked).without_effect() == ("top_p", "xtc_threshold", "seed")
     assert resolve(asked, QWEN3).without_effect() == ()
     assert resolve({}, {"do_sample": False, "top_p": 0.9}).without_effect() == ()
 
 
-ACCEPTED: list[tuple[str, object, object]] = [
-    ("temperature", 0, 0.0),
-    ("temperature", 100, 100.0),
-    ("temperature", 5e-324, 5e-324),
-    ("temperature", Fraction(1, 2), 0.5),
-    ("temperature", np.float32(0.5), 0.5),
-    ("top_k", 0, 0),
-    ("top_k", 2**40, 2**40),
-    ("top_k", np.int32(3), 3),
-    ("top_p", 1, 1.0),
-    ("top_p", 1e-9, 1e-9),
-    ("min_p", 0, 0.0),
-    ("min_p", 0.999, 0.999),
-    ("repetition_penalty", 0.01, 0.01),
-    ("frequency_penalty", -2, -2.0),
-    ("presence_penalty", 2, 2.0),
-    ("seed", -(2**63), -(2**63)),
-    ("seed", 2**63 - 1, 2**63 - 1),
-    ("logit_bias", {}, ()),
-    ("logit_bias", {"50256": -100, 0: 100}, ((0, 100.0), (50256, -100.0))),
-]
+# For each setting the ends of its range as they are held, and values just outside or of no use.
+ENDS: dict[str, tuple[list[object], list[object]]] = {
+    "temperature": ([0.0, 5e-324, 100.0], [-0.001, -5e-324]),
+    "top_k": ([0, 1, 2**40], [-1]),
+    "top_p": ([1e-9, 1.0], [0, 0.0, 1.0001, -0.1]),
+    "min_p": ([0.0, 0.999], [1, -0.1]),
+    "typical_p": ([1e-9, 1.0], [0, 1.0001, -0.1]),
+    "top_n_sigma": ([0.0, 1e300], [-1, -1e-9]),
+    "xtc_probability": ([0.0, 1.0], [-0.1, 1.1]),
+    "xtc_threshold": ([1e-9, 0.5], [0, 0.51, -0.1]),
+    "repetition_penalty": ([0.01, 5.0], [0, -1]),
+    "frequency_penalty": ([-2.0, 2.0], [2.1, -2.1]),
+    "presence_penalty": ([-2.0, 2.0], [2.1, -2.1]),
+    "penalty_last_n": ([-1, 1, 2**40], [0, -2]),
+    "dry_multiplier": ([0.0, 9.0], [-0.1]),
+    "dry_base": ([1.0, 9.0], [0.99, -2]),
+    "dry_allowed_length": ([1, 99], [0, -1]),
+    "dry_penalty_last_n": ([-1, 1], [0, -2]),
+    "seed": ([-(2**63), 2**63 - 1], [2**63, -(2**63) - 1]),
+}
+NO_NUMBERS: list[object] = ["1", [1], {}, True, False, math.nan, math.inf, -math.inf, 10**400, 1j]
+WHOLE = [name for name, allowed in RANGES.items() if allowed.whole]
 
 
-@pytest.mark.parametrize(("name", "value", "held"), ACCEPTED)
-def test_the_ends_of_each_range_are_accepted(name: str, value: object, held: object) -> None:
+def test_every_setting_with_a_range_is_in_the_table() -> None:
+    assert ENDS.keys() == RANGES.keys()
+    texts = {"logit_bias", "dry_sequence_breakers", "sampler", "stages"}
+    assert RANGES.keys() | texts == ENGINE_DEFAULTS.keys()
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_the_ends_of_each_range_are_accepted(name: str) -> None:
+    for value in ENDS[name][0]:
+        (found,) = values(resolve({name: value}), name)
+        assert found == value
+        assert type(found) is (int if RANGES[name].whole else float)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "held"),
+    [
+        ("temperature", Fraction(1, 2), 0.5),
+        ("temperature", np.float32(0.5), 0.5),
+        ("temperature", 1, 1.0),
+        ("top_k", np.int32(3), 3),
+        ("logit_bias", {}, ()),
+        ("logit_bias", {"50256": -100, 0: 100}, ((0, 100.0), (50256, -100.0))),
+        ("dry_sequence_breakers", [], ()),
+        ("dry_sequence_breakers", "ab", ("ab",)),
+        ("dry_sequence_breakers", ["a", "b", "a"], ("a", "b")),
+        ("sampler", "llama.cpp", "llama.cpp"),
+    ],
+)
+def test_a_value_is_held_in_one_form(name: str, value: object, held: object) -> None:
     (found,) = values(resolve({name: value}), name)
     assert found == held
     assert type(found) is type(held)
 
 
-REFUSED: list[tuple[str, object]] = [
-    ("temperature", -0.001),
-    ("temperature", math.inf),
-    ("temperature", math.nan),
-    ("temperature", 10**400),
-    ("temperature", True),
-    ("temperature", "1"),
-    ("temperature", [1]),
-    ("top_k", -1),
-    ("top_k", 20.0),
-    ("top_k", False),
-    ("top_p", 0),
-    ("top_p", 1.0001),
-    ("top_p", -0.1),
-    ("min_p", 1),
-    ("min_p", -0.1),
-    ("repetition_penalty", 0),
-    ("repetition_penalty", -1),
-    ("frequency_penalty", 2.1),
-    ("presence_penalty", -2.1),
-    ("seed", 2**63),
-    ("seed", -(2**63) - 1),
-    ("seed", 1.0),
-]
+@pytest.mark.parametrize("name", ENDS)
+def test_a_value_out_of_range_is_refused_with_the_range(name: str) -> None:
+    fractions = [0.5, 20.0] if name in WHOLE else []
+    whole_is_no_problem = [10**400] if name in WHOLE else []
+    for value in [*ENDS[name][1], *NO_NUMBERS, *fractions]:
+        if value in whole_is_no_problem and name != "seed":
+            continue
+        with pytest.raises(RequestError) as caught:
+            resolve({name: value})
+        assert caught.value.fact.startswith(f"{name} = ")
+        assert caught.value.fact.endswith(f": wanted {RANGES[name].text}")
+        assert len(caught.value.fact) < 200
 
 
-@pytest.mark.parametrize(("name", "value"), REFUSED)
-def test_a_value_out_of_range_is_refused_with_the_range(name: str, value: object) -> None:
-    with pytest.raises(RequestError) as caught:
-        resolve({name: value})
-    assert caught.value.fact.startswith(f"{name} = ")
-    assert caught.value.fact.endswith(f": wanted {RANGES[name].text}")
-    assert len(caught.value.fact) < 200
+@pytest.mark.parametrize(
+    ("given", "fact"),
+    [
+        ({"sampler": "lama.cpp"}, "sampler = 'lama.cpp': wanted default or transformers or llama"),
+        ({"sampler": 1}, "sampler = 1: wanted default or"),
+        ({"dry_sequence_breakers": 5}, "dry_sequence_breakers = 5: wanted a list of texts"),
+        ({"dry_sequence_breakers": [1]}, r"dry_sequence_breakers = \[1\]: wanted a list of texts"),
+        ({"dry_sequence_breakers": [""]}, "wanted at most 100 texts of 1 to 100 characters"),
+        ({"dry_sequence_breakers": ["x" * 101]}, "wanted at most 100 texts of 1 to 100 characters"),
+        ({"dry_sequence_breakers": ["a", "\ud800"]}, "a lone surrogate is no text"),
+        ({"dry_sequence_breakers": ["x"] * 101}, "wanted at most 100 texts of 1 to 100 characters"),
+    ],
+)
+def test_a_preset_or_breaker_that_is_none_is_refused(given: dict[str, object], fact: str) -> None:
+    with pytest.raises(RequestError, match=fact):
+        resolve(given)
 
 
 def test_a_number_too_long_to_print_is_refused_too() -> None:

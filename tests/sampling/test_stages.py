@@ -22,16 +22,6 @@ def row(*values: float) -> Row:
     return np.array(values, dtype=np.float64)
 
 
-weights = st.lists(st.sampled_from([0.0, 0.5, 1.0, 1.0, 2.0, 3.0, 1e-9]), min_size=1, max_size=40)
-
-
-@st.composite
-def distributions(draw: st.DrawFn) -> Row:
-    """Probabilities with many equals and some zeros."""
-    values = draw(weights.filter(any))
-    return row(*(value / math.fsum(values) for value in values))
-
-
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_scores_keep_their_type_until_the_temperature(kind: type[np.floating[Any]]) -> None:
     scores = np.array([1.0, -2.0, 0.5], dtype=kind)
@@ -106,78 +96,15 @@ def test_a_mask_of_another_length_or_type_is_refused(kind: type[Any]) -> None:
         stages.grammar_mask(row(0, 0, 0, 0, 0), allowed)
 
 
-@given(distributions(), st.integers(1, 50))
-def test_top_k_keeps_exactly_k_and_the_lower_ids_of_equals(p: Row, k: int) -> None:
-    ranked = sorted(range(p.size), key=lambda i: (-p[i], i))
-    assert stages.top_k(p, k).tolist() == sorted(ranked[:k])
+@given(st.lists(st.floats(1e-300, 1), min_size=1, max_size=40))
+def test_rescaled_probabilities_add_up_to_one_and_keep_their_ratios(p: list[float]) -> None:
+    rescaled = stages.rescale(row(*p))
+    assert math.fsum(rescaled) == pytest.approx(1, abs=1e-12)
+    assert rescaled * math.fsum(p) == pytest.approx(p)
 
 
-def test_top_p_keeps_one_token_at_the_exact_boundary() -> None:
-    assert stages.top_p(row(0.5, 0.25, 0.25), 0.5).tolist() == [0]
-    assert stages.top_p(row(0.25, 0.25, 0.5), 0.75).tolist() == [0, 2]
-
-
-@pytest.mark.parametrize("count", range(1, 10))
-def test_the_rounding_of_a_sum_adds_no_token_to_top_p(count: int) -> None:
-    assert stages.top_p(np.full(10, 0.1), count / 10).tolist() == list(range(count))
-
-
-@given(distributions(), st.floats(1e-12, 1, exclude_max=True))
-def test_top_p_keeps_the_smallest_set_of_best_tokens_that_reaches_p(p: Row, mass: float) -> None:
-    kept = stages.top_p(p, mass).tolist()
-    ranked = sorted(range(p.size), key=lambda i: (-p[i], i))
-    assert kept == sorted(ranked[: len(kept)])
-    best = [p[i] for i in ranked[: len(kept)]]
-    assert math.fsum(best) >= mass - 2 * stages.TOLERANCE or all(p[kept] > 0)
-    assert len(kept) == 1 or math.fsum(best[:-1]) < mass
-
-
-def test_top_p_looks_at_shares_of_all_tokens_not_of_those_that_top_k_left() -> None:
-    assert stages.top_p(row(0.5, 0.25), 0.6).tolist() == [0, 1]
-    assert stages.top_p(row(0.5, 0.25), 0.9).tolist() == [0, 1]
-
-
-@given(distributions(), st.floats(1e-6, 0.999))
-def test_min_p_keeps_the_best_and_all_that_have_a_large_enough_share_of_it(
-    p: Row, m: float
-) -> None:
-    kept = set(stages.min_p(p, m).tolist())
-    assert int(p.argmax()) in kept
-    for token, probability in enumerate(p):
-        if abs(probability - m * p.max()) > 1e-9:
-            assert (token in kept) == (probability > m * p.max())
-
-
-def test_min_p_keeps_a_token_at_the_exact_boundary() -> None:
-    assert stages.min_p(row(0.8, 0.08, 0.12), 0.1).tolist() == [0, 1, 2]
-
-
-@given(distributions(), st.floats(0, 1, exclude_max=True))
-def test_a_draw_falls_on_the_token_whose_interval_holds_the_number(p: Row, u: float) -> None:
-    token = stages.draw(p, u)
-    better = math.fsum(q for i, q in enumerate(p) if q > p[token] or (q == p[token] and i < token))
-    assert p[token] > 0
-    assert better - 1e-12 <= u < better + p[token] + 1e-12
-
-
-def test_a_draw_at_either_end_takes_the_likeliest_and_the_least_likely_token() -> None:
-    p = row(0.1, 0.0, 0.6, 0.3)
-    assert stages.draw(p, 0.0) == 2
-    assert stages.draw(p, math.nextafter(1.0, 0.0)) == 0
-    short = p * (1 - 1e-9)  # a sum that falls short of the number drawn
-    assert stages.draw(short, math.nextafter(1.0, 0.0)) == 0
-
-
-def test_each_interval_holds_its_lower_end_and_not_its_upper_one() -> None:
-    p = row(0.25, 0.5, 0.25)
-    assert [stages.draw(p, u) for u in (0.0, 0.5, 0.75)] == [1, 0, 2]
-    assert [stages.draw(p, math.nextafter(u, 0.0)) for u in (0.5, 0.75)] == [1, 0]
-
-
-@given(distributions())
-def test_rescaled_probabilities_add_up_to_one(p: Row) -> None:
-    part = p[p > 0][:3]
-    assert math.fsum(stages.rescale(part)) == pytest.approx(1, abs=1e-12)
+def test_the_best_come_first_and_equals_by_position() -> None:
+    assert stages.best_first(row(1, 3, -INF, 3, -0.0, 0.0)).tolist() == [1, 3, 0, 4, 5, 2]
 
 
 def test_the_softmax_of_large_scores_and_small_temperatures_is_finite() -> None:

@@ -22,6 +22,8 @@ from forwardpass.graph.reference_table import REFERENCES
 from forwardpass.graph.references import F32, TILE, Ids
 
 References = Mapping[str, Callable[..., F32]]
+Watch = Callable[[Node, F32], None]
+"""Is shown what each node of a pass made; the array is the pass's own."""
 _FIRST_CAPACITY = 256
 
 
@@ -116,19 +118,26 @@ class Reference:
         wanted: Sequence[int] | None = None,
         generated: bool = False,
         recorder: Recorder | None = None,
+        watch: Watch | None = None,
     ) -> F32:
         """One pass over `tokens` behind what is cached; logits of the wanted rows, r v.
 
-        As `Backend.run`; generated tokens are computed one by one. Raises ComputeError also where
-        an op leaves float32.
+        As `Backend.run`; generated tokens are computed one by one. `watch` sees the nodes' values.
+        Raises ComputeError also where an op leaves float32.
         """
-        logits = self._pass(cache, tokens, wanted, generated, recorder, check_finite=False)
+        logits = self._pass(cache, tokens, wanted, generated, recorder, watch, check_finite=False)
         if not np.isfinite(logits).all():
             # Once more, looking at every op: the cached rows are written again with the same
             # values.
-            self._pass(cache, tokens, wanted, generated, None, check_finite=True)
+            self._pass(cache, tokens, wanted, generated, None, None, check_finite=True)
         cache.length += len(tokens)
         return logits
+
+    def apply(self, node: Node, inputs: Sequence[F32 | Ids], *, generated: bool = False) -> F32:
+        """What one node makes of other inputs than those of a pass; one that keeps no state."""
+        arguments = [*inputs, *(self._weight(weight.name) for weight in node.weights)]
+        with np.errstate(all="ignore"):
+            return self._apply(node, arguments, None, generated)
 
     def run_batch(self, parts: Sequence[Part[Cache]]) -> list[F32]:
         """Each sequence's generated tokens, one sequence after another."""
@@ -144,6 +153,7 @@ class Reference:
         wanted: Sequence[int] | None,
         generated: bool,
         recorder: Recorder | None,
+        watch: Watch | None,
         check_finite: bool,
     ) -> F32:
         rows = [len(tokens) - 1] if wanted is None else list(wanted)
@@ -173,6 +183,8 @@ class Reference:
             if check_finite and not np.isfinite(result).all():
                 raise ComputeError(f"{node.name} made the first value that is not finite")
             values[node.output] = result
+            if watch is not None:
+                watch(node, result)
             if recorder is not None:
                 shapes = [array.shape for array in arguments]
                 # Behind the rows, the experts that each of them goes to.
@@ -184,7 +196,9 @@ class Reference:
                     values.pop(value, None)
         return values[self.graph.logits]  # type: ignore[return-value]
 
-    def _apply(self, node: Node, arguments: list[F32 | Ids], cache: Cache, generated: bool) -> F32:
+    def _apply(
+        self, node: Node, arguments: list[F32 | Ids], cache: Cache | None, generated: bool
+    ) -> F32:
         function = self.functions[node.op.name]
         options = dict(node.attributes)
         if node.op.phased:
@@ -192,6 +206,7 @@ class Reference:
         if node.op.name == "heads":
             options["e"] = node.output.shape[-1]
         if node.state is not None:
+            assert cache is not None  # only a pass runs such nodes
             arguments = [*arguments, cache.stores[node.state.name]]
             options["start"] = cache.length
         return function(*arguments, **options)

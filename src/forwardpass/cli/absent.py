@@ -67,9 +67,8 @@ ABSENT: tuple[Absent, ...] = (
     ),
     _absent(
         "more samplers",
-        "--samplers --sampling-seq --mirostat --typical --typical-p --xtc-probability "
-        "--xtc-threshold --dry-multiplier --dynatemp-range --top-nsigma --top-n-sigma --num-beams",
-        "there are temperature, top-k, top-p, min-p, penalties and --logit-bias",
+        "--sampling-seq --mirostat --dynatemp-range --num-beams",
+        "docs/sampling.md lists the stages that there are",
     ),
     _absent(
         "speculative decoding with a draft model",
@@ -135,6 +134,9 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "--context": ("-c", "--ctx-size", "--max-model-len", "--max-kv-size"),
     "--temperature": ("--temp",),
     "--repetition-penalty": ("--repeat-penalty",),
+    "--stages": ("--samplers",),
+    "--typical-p": ("--typical",),
+    "--top-n-sigma": ("--top-nsigma",),
     "--threads": ("-t", "-tb", "--threads-batch"),
     "--system": ("-sys", "--system-prompt"),
     "--template": ("--chat-template", "--chat-template-file"),

@@ -20,8 +20,33 @@ _ON_SCORES = {
     "repetition_penalty": 1,
     "frequency_penalty": 0,
     "presence_penalty": 0,
+    "dry_multiplier": 0,
 }
-_ON_DRAWS = {"temperature": None, "top_k": 0, "top_p": 1, "min_p": 0, "seed": None}
+_ON_DRAWS = {
+    "temperature": None,
+    "top_n_sigma": 0,
+    "top_k": 0,
+    "typical_p": 1,
+    "top_p": 1,
+    "min_p": 0,
+    "xtc_probability": 0,
+    "seed": None,
+    "sampler": "default",
+    "stages": None,
+}
+# How those act, told where they do.
+_DETAILS = {
+    "repetition_penalty": ("penalty_last_n",),
+    "frequency_penalty": ("penalty_last_n",),
+    "presence_penalty": ("penalty_last_n",),
+    "dry_multiplier": (
+        "dry_base",
+        "dry_allowed_length",
+        "dry_penalty_last_n",
+        "dry_sequence_breakers",
+    ),
+    "xtc_probability": ("xtc_threshold",),
+}
 
 _WHY_GREEDY = {
     "request": "temperature 0 in the request",
@@ -116,10 +141,12 @@ def sampling_words(sampling: SamplingSettings) -> str:
     """The settings that are in force, each with its source."""
     words = [f"greedy ({_WHY_GREEDY[sampling.temperature.source]})"] if sampling.greedy else []
     acting = _ON_SCORES if sampling.greedy else _ON_DRAWS | _ON_SCORES
-    for name, neutral in acting.items():
+    in_force = [name for name, off in acting.items() if getattr(sampling, name).value != off]
+    details = dict.fromkeys(detail for name in in_force for detail in _DETAILS.get(name, ()))
+    stated = [name for name in details if getattr(sampling, name).source != "engine default"]
+    for name in (*in_force, *stated):
         setting = getattr(sampling, name)
-        if setting.value != neutral:
-            words.append(f"{_option(name)} {_value(setting.value)} ({setting.source})")
+        words.append(f"{_option(name)} {_value(setting.value)} ({setting.source})")
     return ", ".join(words)
 
 
@@ -129,6 +156,9 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 
 
 def _value(value: object) -> str:
+    if isinstance(value, tuple) and all(isinstance(item, str) for item in value):
+        shown = (item if item.isidentifier() else repr(item) for item in value)
+        return ",".join(shown) if value else "none"
     if isinstance(value, tuple):
         return f"of {plural(len(value), 'token')}"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -20,6 +20,7 @@ from forwardpass.cli.answering import (
     given,
 )
 from forwardpass.cli.console import data, note, say
+from forwardpass.cli.explaining import branch, token_named, why_lines
 from forwardpass.cli.groups import with_groups
 from forwardpass.cli.options import Model as Reference
 from forwardpass.errors import ForwardpassError, RequestError, did_you_mean
@@ -39,6 +40,9 @@ HELP = """\
                   without NAME shows what is in force
 /save FILE        writes the conversation as JSON
 /load FILE        goes on with one that was saved
+/why [N]          shows why the last answer's tokens came; its token N stage by stage
+/take N ID        takes another token at place N of the last answer and goes on from there:
+                  ID is a token's id or its exact text, in quotes where that has blanks
 /undo             takes the last question and its answer back
 /help             shows this
 /quit             ends, as does Ctrl-D; Ctrl-C stops an answer
@@ -76,6 +80,7 @@ class Session:
     model: Model
     options: Options
     messages: list[Message] = field(default_factory=list)
+    last: Generation | None = None  # of the answer that stands last in the conversation
 
     def talk(self) -> None:
         """Reads lines until /quit or the end of input."""
@@ -99,6 +104,12 @@ class Session:
         except KeyboardInterrupt:
             note("\nstopped; the message is not kept")
             return
+        if self._answer(going, "the message is not kept"):
+            self.messages = [*asked, assistant(going.answer().text)]
+
+    def _answer(self, going: Generation, lost: str) -> bool:
+        """Streams an answer and its account; whether there is any. `lost` says what it means
+        where there is none."""
         stopped = not self._stream(going)
         answer = going.answer()
         data()
@@ -106,10 +117,10 @@ class Session:
             note(line)
         note(account.sampling_words(answer.sampling))  # with the seed that gives it again
         if answer.steps:
-            self.messages = [*asked, assistant(answer.text)]
+            self.last = going
         if stopped:
-            kept = "/undo takes this turn back" if answer.steps else "the message is not kept"
-            note(f"stopped; {kept}")
+            note(f"stopped; {'/undo takes this turn back' if answer.steps else lost}")
+        return bool(answer.steps)
 
     @staticmethod
     def _stream(going: Generation) -> bool:
@@ -135,6 +146,8 @@ class Session:
             "save": self.save,
             "load": self.load,
             "undo": lambda _: self.undo(),
+            "why": self.why,
+            "take": self.take,
         }
         if name not in commands:
             offered = [f"/{command}" for command in commands]
@@ -147,8 +160,44 @@ class Session:
         commands[name](rest.strip())
         return name != "quit"
 
+    def why(self, text: str) -> None:
+        """Shows the last answer token by token, or one of its tokens stage by stage."""
+        going = self._explained()
+        if text and not _is_place(text):
+            raise RequestError(f"/why {text:.60}: wanted the number of a token, from 0 up")
+        for line in why_lines(going.trace(), int(text) if text else None):
+            data(line)
+
+    def take(self, text: str) -> None:
+        """Puts another answer in the place of the last one: the same up to a token, there another,
+        and on from that under what is set now."""
+        going = self._explained()
+        place, _, named = text.partition(" ")
+        named = named.strip()
+        if len(named) > 1 and named[0] == named[-1] == '"':
+            named = named[1:-1]
+        if not (_is_place(place) and named):
+            raise RequestError(
+                f"/take {text:.60}".rstrip() + ": wanted the number of a token, and an id or text"
+            )
+        token = token_named(self.model, named, f"/take {place}")
+        settings = self.model.settings(**self.options)
+        try:
+            other = branch(going, int(place), token, settings)
+        except KeyboardInterrupt:
+            note("\nstopped; the answer stays as it was")
+            return
+        if self._answer(other, "the answer stays as it was"):
+            self.messages = [*self.messages[:-1], assistant(other.answer().text)]
+
+    def _explained(self) -> Generation:
+        if self.last is None:
+            raise RequestError("there is no answer to explain yet", advice="ask something first")
+        return self.last
+
     def set_system(self, text: str) -> None:
         """Sets the system message, or takes it away."""
+        self.last = None
         rest = [message for message in self.messages if message["role"] != "system"]
         self.messages = [system(text), *rest] if text else rest
 
@@ -196,6 +245,7 @@ class Session:
         loaded = load_conversation(path)
         self.messages = list(loaded.messages)
         self.options = {**self.options, "tools": loaded.tools}
+        self.last = None
         note(f"{account.plural(len(self.messages), 'message')} from {path}")
 
     def undo(self) -> None:
@@ -208,6 +258,7 @@ class Session:
             raise RequestError("there is no turn to take back")
         note(f"taken back: {self.messages[last]['content']!s:.60}")
         del self.messages[last:]
+        self.last = None
 
 
 def read_line() -> str | None:
@@ -241,6 +292,10 @@ def read_line() -> str | None:
             if not terminal:
                 raise
             note("\nCtrl-D or /quit ends")
+
+
+def _is_place(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 9
 
 
 def _json_value(name: str, text: str) -> object:

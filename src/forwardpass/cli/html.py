@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import shlex
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from forwardpass.cli.console import note
-from forwardpass.errors import ForwardpassError, RequestError
+from forwardpass.errors import RequestError
+from forwardpass.formats.output import check_place, write_whole
 
 HtmlFile = Annotated[
     Path | None,
@@ -31,23 +29,7 @@ def check_page(path: Path | None) -> None:
         return
     if str(path) == "-":
         raise RequestError("--html -: wanted the name of a file")
-    target = Path(os.path.realpath(path))
-    try:
-        if path.is_dir():
-            raise RequestError(f"--html {path}: this is a folder", advice="name a file in it")
-        if not target.parent.is_dir():
-            raise RequestError(f"--html {path}: there is no folder {target.parent}")
-        if target.exists() and not target.is_file():
-            return  # a pipe or a device
-        if not os.access(target.parent, os.W_OK):
-            raise RequestError(f"--html {path}: {target.parent} cannot be written to")
-        if target.exists() and not _is_page(target):
-            raise RequestError(
-                f"--html {path}: this file is there and is no page of HTML",
-                advice="choose another name, or remove the file first",
-            )
-    except OSError as error:
-        raise RequestError(f"--html {path}: {error.strerror}") from None
+    check_place(path, f"--html {path}", "page of HTML", _is_page)
 
 
 def _is_page(path: Path) -> bool:
@@ -62,30 +44,8 @@ def write_page(path: Path, page: str) -> None:
 
     What is no ordinary file (a pipe, a device) is written to as it is.
     """
-    target = Path(os.path.realpath(path))  # a link stays one
-    content = page.encode("utf-8")
-    try:
-        if target.exists() and not target.is_file():
-            target.write_bytes(content)
-        else:
-            _replace(target, content)
-    except OSError as error:
-        raise ForwardpassError(f"--html {path}: {error.strerror}") from None
+    write_whole(path, page.encode("utf-8"), f"--html {path}")
     note(f"page written to {path}")
-
-
-def _replace(target: Path, content: bytes) -> None:
-    beside = target.with_name(f".forwardpass-{secrets.token_hex(8)}.html")
-    try:
-        with beside.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(target)
-    except BaseException:
-        with suppress(OSError):
-            beside.unlink()
-        raise
 
 
 def typed(context: typer.Context) -> str:

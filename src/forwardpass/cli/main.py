@@ -41,9 +41,10 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
     ),
     "Look inside": (
         Command("next", "the next-token table"),
+        Command("explain", "every token's scores, stages, draw"),
         Command("tokens", "a text or request, by section"),
-        Command("score", "how likely a text is, token by token"),
         Command("count", "parameters, bytes, FLOP, KV cache"),
+        Command("score", "how likely a text is, token by token"),
     ),
     "Time": (
         Command("profile", "work and time by role"),

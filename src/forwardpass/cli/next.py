@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +11,7 @@ import typer
 from forwardpass.cli.account import engine_lines, plural
 from forwardpass.cli.answering import EngineOptions, PromptOptions, TemplateOptions
 from forwardpass.cli.console import as_json, columns, data, note, patience, visible
+from forwardpass.cli.explaining import token_ids
 from forwardpass.cli.groups import with_groups
 from forwardpass.cli.options import Json
 from forwardpass.cli.options import Model as Reference
@@ -18,7 +20,7 @@ from forwardpass.units import exact
 
 if TYPE_CHECKING:
     from forwardpass.model import Model
-    from forwardpass.sampling.table import NextTable
+    from forwardpass.sampling.table import NextTable, Row, Together
 
 Columns = dict[str, float]  # the temperatures, each under the name that it is shown by
 
@@ -41,6 +43,14 @@ def command(
     seed: Annotated[
         int | None, typer.Option("--seed", metavar="N", help="seed of the draws, 0 unless given")
     ] = None,
+    asked: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--id",
+            metavar="ID",
+            help="a row for this token too, by its id or its exact text; repeatable",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Shows the best next tokens, their scores, and their probabilities at some temperatures."""
@@ -59,11 +69,13 @@ def command(
         rows = loaded.description.config.vocab_size
         if top > rows:
             raise RequestError(f"--top {top}: the vocabulary has {exact(rows)} tokens")
+        ids = token_ids(loaded, asked, "--id")
         ready = loaded.prepare(prompt.request(loaded, text), **options)
         with patience("reading the prompt"):
             scores = loaded.runner.prefill(ready.ids).scores
+        degrees = tuple(named.values())
         table = next_table(
-            scores, top=top, temperatures=tuple(named.values()), draws=draws, seed=seed or 0
+            scores, top=top, temperatures=degrees, draws=draws, seed=seed or 0, ids=ids
         )
         if json:
             as_json(json_table(loaded, table, named, len(ready.ids)))
@@ -88,23 +100,28 @@ def temperature_columns(text: str) -> Columns:
 
 
 def json_table(model: Model, table: NextTable, named: Columns, tokens: int) -> dict[str, object]:
-    """The keys of `next --json`."""
-    return {
+    """The keys of `next --json`; `asked` is there where ids were asked for."""
+    found: dict[str, object] = {
         "prompt_tokens": tokens,
         "vocabulary": table.vocabulary,
-        "top": [
-            {
-                "id": row.id,
-                "token": model.token_text(row.id),
-                "score": row.score,
-                "probability": {name: row.probability[t] for name, t in named.items()},
-            }
-            for row in table.rows
-        ],
+        "top": [_json_row(model, row, named) for row in table.rows],
         "draws": [
             {"id": token, "token": model.token_text(token), "count": count}
             for token, count in table.counts
         ],
+    }
+    if table.asked:
+        found["asked"] = [_json_row(model, row, named) for row in table.asked]
+    return found
+
+
+def _json_row(model: Model, row: Row, named: Columns) -> dict[str, object]:
+    """One token; a score of -inf, which JSON has no word for, is null."""
+    return {
+        "id": row.id,
+        "token": model.token_text(row.id),
+        "score": row.score if math.isfinite(row.score) else None,
+        "probability": {name: row.probability[t] for name, t in named.items()},
     }
 
 
@@ -120,17 +137,20 @@ def _show(model: Model, table: NextTable, named: Columns, tokens: int) -> None:
 
 
 def _lines(model: Model, table: NextTable, named: Columns) -> list[str]:
-    """The table: a row a token, and their sums."""
-    tokens = [("id", "token"), *((str(row.id), _token(model, row.id)) for row in table.rows)]
+    """The table: a row a token, the sums of the best, and rows for the tokens asked for."""
+    every = (*table.rows, *table.asked)
+    tokens = columns(
+        [("id", "token"), *((str(row.id), _token(model, row.id)) for row in every)], "><"
+    )
     side_by_side = [
-        [*columns(tokens, "><"), f"these {len(table.rows)}"],
-        ["score", *(f"{row.score:.2f}" for row in table.rows), ""],
+        _with_sum(tokens, table, f"these {len(table.rows)}"),
+        _with_sum(["score", *(f"{row.score:.2f}" for row in every)], table, ""),
     ]
     sums = table.together.probability
     for name, t in named.items():
         head = f"T {name}" if len(side_by_side) > 2 else f"p at T {name}"
-        chances = [*(row.probability[t] for row in table.rows), sums[t]]
-        side_by_side.append([head, *(f"{chance:.3f}" for chance in chances)])
+        chances = [head, *(f"{row.probability[t]:.3f}" for row in every)]
+        side_by_side.append(_with_sum(chances, table, f"{sums[t]:.3f}"))
     align = "<" + ">" * (len(side_by_side) - 1)
     if table.draws:
         side_by_side.append(_drawn(table))
@@ -139,13 +159,19 @@ def _lines(model: Model, table: NextTable, named: Columns) -> list[str]:
     return [f"  {line}" for line in columns(rows, align, "    ")]
 
 
+def _with_sum(column: Sequence[str], table: NextTable, together: str) -> list[str]:
+    """A column under its head, with the sum of the best behind these."""
+    best = 1 + len(table.rows)
+    return [*column[:best], together, *column[best:]]
+
+
 def _drawn(table: NextTable) -> list[str]:
     """The last column: how often each row was drawn, beside how often it was expected."""
     sums = table.together
-    counts = [*(row.drawn for row in table.rows), sums.drawn]
-    expected = [f"{x:.1f}" for x in (*(row.expected for row in table.rows), sums.expected)]
+    every: list[Row | Together] = [*table.rows, sums, *table.asked]
+    expected = [f"{row.expected:.1f}" for row in every]
     expected[0] = f"expected {expected[0]}"
-    pairs = list(zip(map(exact, counts), expected, strict=True))
+    pairs = list(zip((exact(row.drawn) for row in every), expected, strict=True))
     head = f"{plural(table.draws, 'draw')} at T 1.0, seed {table.seed}"
     return [head, *columns(pairs, ">>", "   ")]
 

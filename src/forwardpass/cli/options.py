@@ -62,6 +62,7 @@ _IN_PYTHON = (
     *("max_tokens", "thinking", "template_args", "control_tokens", "ignore_model_defaults"),
     *("backend", "threads", "context", "template", "accept_unknown"),
     *("visible", "prompt", "answer", "concurrency", "dtype", "kv_type", "stride"),
+    *("layer", "head", "position"),
 )
 _NAMED = re.compile(rf"(?P<name>{'|'.join(_IN_PYTHON)})(?P<then> = |: | needs | and )")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
@@ -18,6 +19,7 @@ from forwardpass.cli.answering import (
     begin,
 )
 from forwardpass.cli.console import as_json, data, note, patience, say
+from forwardpass.cli.explaining import token_ids
 from forwardpass.cli.groups import with_groups
 from forwardpass.cli.options import Json
 from forwardpass.cli.options import Model as Reference
@@ -49,6 +51,15 @@ def command(
         int | None,
         typer.Option("--logprobs", metavar="N", help="with --json: each token, and the N best"),
     ] = None,
+    logprob_id: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--logprob-id",
+            metavar="ID",
+            help="with --json: what each token's place gave this one, by its id or its exact text; "
+            "repeatable",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Answers once: text on standard output, an account of the work on standard error."""
@@ -59,9 +70,14 @@ def command(
         raise RequestError(
             f"--logprobs {logprobs}: wanted 0 to {MOST_LOGPROBS}, together with --json"
         )
+    if logprob_id and not json:
+        raise RequestError(f"--logprob-id {logprob_id[0]}: wanted together with --json")
+    if logprob_id and logprobs is None:
+        logprobs = 0
     options: Options = {**template.chosen(), **answer.chosen()}
     text = prompt.text(template)
     with engine.load(model, template.template) as loaded:
+        options["logprob_ids"] = token_ids(loaded, logprob_id, "--logprob-id")
         request = prompt.request(loaded, text)
         if wanted is None:
             _once(loaded, request, options, json, logprobs)
@@ -205,14 +221,38 @@ def json_answer(model: Model, answer: Answer, logprobs: int | None) -> dict[str,
 
 
 def _token(model: Model, step: Step, logprobs: int) -> dict[str, object]:
-    return {
-        "id": step.id,
-        "token": model.token_text(step.id),
-        "bytes": list(step.bytes),
+    """One token, the best in its place by both distributions, and the tokens asked for."""
+    found: dict[str, object] = {
+        **_written(model, step.id),
         "logprob": step.logprob,
         "sampled_logprob": step.sampled_logprob,
         "top": [
-            {"id": best.id, "token": model.token_text(best.id), "logprob": best.logprob}
-            for best in step.top(logprobs)
+            {**_written(model, best.id), "logprob": best.logprob} for best in step.top(logprobs)
+        ],
+        "sampled_top": [
+            {**_written(model, best.id), "sampled_logprob": best.logprob}
+            for best in step.after_stages(logprobs)
         ],
     }
+    if step.wanted:
+        found["wanted"] = [
+            {
+                **_written(model, asked.id),
+                "logprob": _finite(asked.logprob),
+                "sampled_logprob": _finite(asked.sampled_logprob),
+            }
+            for asked in step.wanted
+        ]
+    return found
+
+
+def _written(model: Model, token: int) -> dict[str, object]:
+    """A token, its text as shown, and its bytes: none of a control token."""
+    own = token < model.tokenizer.vocab_size and not model.tokenizer.is_control(token)
+    held = model.tokenizer.token_bytes(token) if own else b""
+    return {"id": token, "token": model.token_text(token), "bytes": list(held)}
+
+
+def _finite(logprob: float) -> float | None:
+    """A log probability; -inf, which JSON has no word for, is null."""
+    return logprob if math.isfinite(logprob) else None

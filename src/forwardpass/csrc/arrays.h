@@ -75,6 +75,7 @@ nanobind::ndarray<nanobind::numpy, T> new_array(std::initializer_list<std::size_
 }
 
 void bind_program(nanobind::module_ &module);
+void bind_sampler(nanobind::module_ &module);
 void bind_tests(nanobind::module_ &module);
 
 }  // namespace forwardpass

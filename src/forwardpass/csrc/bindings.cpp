@@ -187,5 +187,6 @@ NB_MODULE(_native, module) {
                nb::arg("repetitions"), "Bytes a second read from memory: the best repetition.");
     bind_tables(module);
     forwardpass::bind_program(module);
+    forwardpass::bind_sampler(module);
     forwardpass::bind_tests(module);
 }

@@ -60,6 +60,13 @@ class Runner:
 
         Raises ContextError, with both numbers, for a prompt that is empty or too long.
         """
+        self.check_prompt(tokens)
+        cache = self.backend.new_cache()
+        scores, done = self._pass(cache, tokens, prompt=True)
+        return Sequence(list(tokens), cache, scores[-1], [done])
+
+    def check_prompt(self, tokens: Tokens[int]) -> None:
+        """Raises ContextError, with both numbers, for a prompt that is empty or too long."""
         if not tokens:
             raise ContextError("the prompt has no tokens")
         if len(tokens) > self.context:
@@ -69,9 +76,6 @@ class Runner:
                 f"a prompt of {len(tokens):,} tokens, the context holds {self.context:,}",
                 advice=f"shorten the prompt{more}",
             )
-        cache = self.backend.new_cache()
-        scores, done = self._pass(cache, tokens, prompt=True)
-        return Sequence(list(tokens), cache, scores[-1], [done])
 
     def read(self, cache: Cache, tokens: Tokens[int], wanted: Tokens[int]) -> tuple[F32, Pass]:
         """One pass over more prompt tokens behind a cache: the logits of its wanted rows, r v."""

@@ -1,7 +1,9 @@
 """The figures of a page: values of a JSON object, each with its place in it (RFC 6901).
 
 `<data value="512" data-path="/memory/kv">512 B</data>`: `value` is the JSON of the value itself,
-the text is what people read. `Figures` remembers what was shown, so that a page can show the rest.
+the text is what people read. Where the text is not the value itself but follows from it, `data-as`
+names the rule: `exp` for the probability of a log probability. `Figures` remembers what was shown,
+so that a page can show the rest.
 """
 
 from __future__ import annotations
@@ -50,18 +52,28 @@ class Figures:
         except (KeyError, IndexError, TypeError):
             return False
 
-    def figure(self, path: Path, write: Callable[[Any], str] | None = None) -> Html:
-        """The value at a path as people read it, by `write` or by its unit."""
+    def figure(
+        self,
+        path: Path,
+        write: Callable[[Any], str] | None = None,
+        rule: str | None = None,
+        kind: str | None = None,
+    ) -> Html:
+        """The value at a path as people read it, by `write` or by its unit.
+
+        `rule` names how the text follows from the value; `kind` is a class of the style.
+        """
         value = self.value(path)
         write = write or self._writers.get(str(path[-1]))
         self._shown.add(path)
-        kind: str | None = "unknown"
         text = UNKNOWN
         if value is not None:
             text = write(value) if write else written(value, unit(path))
-            kind = None if isinstance(value, bool | int | float) else "text"
+        if kind is None and not isinstance(value, bool | int | float):
+            kind = "unknown" if value is None else "text"
         value = json.dumps(value, sort_keys=True)
-        return element("data", text, value=value, data_path=pointer(path), class_=kind)
+        place = pointer(path)
+        return element("data", text, value=value, data_path=place, data_as=rule, class_=kind)
 
     def in_short(self, path: Path) -> str:
         """A whole number once more, with a prefix and its unit; nothing for other values."""

@@ -65,11 +65,13 @@ def table(
     groups: Iterable[Group],
     words: Collection[int] = (),
     heard: bool = False,
+    scrolls: bool = True,
 ) -> Html:
     """A table; the first cell of a row is its heading.
 
     Columns are numbers, at the right, but the first and those in `words`. A caption that is only
-    `heard` stands as a heading above the table already.
+    `heard` stands as a heading above the table already. A table that fits every screen need not
+    scroll: then it is no stop for the keyboard.
     """
 
     def kind(column: int) -> str | None:
@@ -88,14 +90,17 @@ def table(
         return element("tbody", *rows, class_="inner" if group.inner else None)
 
     titles = (element("th", cell, scope="col", class_=kind(i)) for i, cell in enumerate(head))
+    whole = element(
+        "table",
+        element("caption", caption, class_="heard" if heard else None),
+        element("thead", element("tr", *titles)),
+        *map(body, groups),
+    )
+    if not scrolls:
+        return whole
     return element(
         "div",
-        element(
-            "table",
-            element("caption", caption, class_="heard" if heard else None),
-            element("thead", element("tr", *titles)),
-            *map(body, groups),
-        ),
+        whole,
         class_="scroll",
         role="region",
         aria_label=caption,
@@ -166,7 +171,7 @@ class Document:
     """A whole page.
 
     `title` names it in a list of windows, `heading` and `lead` stand at its top; `command` is the
-    line that made it.
+    line that made it. `conventions` are a word on the figures, `style` a file of further rules.
     """
 
     title: str
@@ -174,6 +179,8 @@ class Document:
     lead: Sequence[str]
     body: Sequence[Html]
     command: str
+    conventions: str = CONVENTIONS
+    style: Path | None = None
 
     def html(self) -> str:
         """The file's text."""
@@ -181,7 +188,7 @@ class Document:
         top = element("header", element("h1", self.heading), paragraphs(self.lead))
         bottom = element(
             "footer",
-            element("p", CONVENTIONS),
+            element("p", self.conventions),
             element("p", "Made by ", element("code", self.command), f" with {made}."),
         )
         head = element(
@@ -192,11 +199,15 @@ class Document:
             element("meta", name="color-scheme", content="light dark"),
             element("meta", name="generator", content=made),
             element("title", self.title),
-            element("style", Html("\n" + STYLE.read_text("utf-8"))),
+            element("style", Html("\n" + self._rules())),
         )
         body = element("body", top, element("main", *self.body), bottom)
         # One line for each part, so that a difference between two pages can be read.
         whole = element("html", head, body, lang="en")
-        for name in ("tr", "p", "h1", "h2", "h3", "section", "caption", "head"):
+        for name in ("tr", "p", "li", "h1", "h2", "h3", "section", "caption", "head"):
             whole = Html(whole.replace(f"</{name}>", f"</{name}>\n"))
         return f"<!doctype html>\n{whole}\n"
+
+    def _rules(self) -> str:
+        files = [STYLE] if self.style is None else [STYLE, self.style]
+        return "\n".join(file.read_text("utf-8") for file in files)

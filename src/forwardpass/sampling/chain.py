@@ -121,27 +121,34 @@ class _Narrowing:
                 self._temper(temperature)
             elif name != "temperature" and value != off:
                 self._keep(self._survivors(name, value))
-            yield Kept(name, self.ids, self.tempered, self.probabilities)
+            can_come = slice(self._reachable())
+            yield Kept(
+                name, self.ids[can_come], self.tempered[can_come], self.probabilities[can_come]
+            )
 
     def _temper(self, value: float) -> None:
         self.tempered = stages.temperature(self.scores, value)
         self.probabilities = stages.softmax(self.tempered)
-        left = int(np.count_nonzero(self.tempered >= stages.FAINTEST))
-        self._keep(np.arange(left))
+
+    def _reachable(self) -> int:
+        """How many can come. The others are too faint at this temperature, and count only for
+        stages that look at scores, which a temperature must not change."""
+        return int(np.count_nonzero(self.tempered >= stages.FAINTEST))
 
     def _keep(self, places: Ids) -> None:
         self.ids, self.scores = self.ids[places], self.scores[places]
         self.tempered, self.probabilities = self.tempered[places], self.probabilities[places]
 
     def _survivors(self, name: str, value: float) -> Ids:
-        rules, held = self.settings.rules, self.probabilities
-        rescaled = stages.rescale(held)
+        rules = self.settings.rules
         if name == "top_n_sigma":
-            return truncations.top_n_sigma(self.tempered, value)
+            return truncations.top_n_sigma(self.scores, value)
         if name == "top_k":
             return truncations.top_k(self.scores, int(value), rules.exact_k)
+        held = self.probabilities[: self._reachable()]
+        rescaled = stages.rescale(held)
         if name == "typical_p":
-            return truncations.typical_p(rescaled, value)
+            return truncations.typical_p(rescaled, value, rules.exact_k)
         if name == "top_p":
             return truncations.top_p(rescaled if rules.of_what_is_left else held, value)
         if name == "min_p":

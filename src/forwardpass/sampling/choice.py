@@ -11,7 +11,15 @@ import numpy as np
 
 from forwardpass.sampling import stages
 from forwardpass.sampling.distribution import Distribution
-from forwardpass.sampling.outcome import KEPT, SHOWN, BestScores, Left, Outcome, StageResult
+from forwardpass.sampling.outcome import (
+    KEPT,
+    SHOWN,
+    BestScores,
+    Left,
+    Outcome,
+    Ranked,
+    StageResult,
+)
 from forwardpass.sampling.settings import SamplingSettings
 from forwardpass.sampling.stages import Ids, Probabilities, Scores
 
@@ -91,10 +99,19 @@ class Choice:
             self._best(min(kept, self.model.scores.size)),
             tuple(self._left()),
             masked,
-            self.sampled.top(SHOWN),
+            tuple(self._after()),
             tuple((t, self.model.logprob(t), self.sampled.logprob(t)) for t in wanted),
             self.settings,
         )
+
+    def _after(self) -> Iterator[Ranked]:
+        if not self.kept:
+            yield Ranked(self.token, 0.0)
+            return
+        ids = self.kept[-1].ids[:SHOWN]
+        chances = stages.rescale(self.kept[-1].probabilities)[:SHOWN]
+        for token, logprob in zip(ids.tolist(), np.log(chances).tolist(), strict=True):
+            yield Ranked(token, logprob)
 
     @property
     def _before_mask(self) -> Scores:

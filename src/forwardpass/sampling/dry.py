@@ -1,19 +1,20 @@
 """DRY ("don't repeat yourself"): tokens that would carry on a repeat are pushed down.
 
-Source: oobabooga/text-generation-webui#5677, its author's description, and llama.cpp,
-src/llama-sampler.cpp. Where llama.cpp matches a breaker that spans several tokens, ours is a set
-of tokens: see `text/` for how it is found.
+Source: its author's description, oobabooga/textgen#5677, and llama.cpp, src/llama-sampler.cpp,
+llama_sampler_dry_apply. There a breaker may also be several tokens in a row; ours is a set of
+single tokens, found by text/breakers.py.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 
 import numpy as np
 
-from forwardpass.sampling.stages import Ids, IdSequence, Scores
+from forwardpass.sampling.stages import Ids, IdSequence, Scores, counted
 
-_STEEPEST = 80.0  # ln of the largest penalty over the multiplier: e^80 is far beyond any score
+_STEEPEST = 80.0  # ln of the largest penalty over the multiplier
 
 
 def repeats(tokens: IdSequence, breakers: Collection[int]) -> dict[int, int]:
@@ -22,22 +23,23 @@ def repeats(tokens: IdSequence, breakers: Collection[int]) -> dict[int, int]:
     Copies never reach over a token of `breakers`, and no breaker is among the tokens found.
     """
     row = np.asarray(tokens, dtype=np.int64)
-    found: dict[int, int] = {}
-    if row.size < 2:
-        return found
-    ends: Ids = np.arange(row.size - 1)  # an earlier copy ends here, and the next token followed it
+    distinct, names = np.unique(row, return_inverse=True)
+    longest = np.zeros(distinct.size, dtype=np.int64)
+    ends: Ids = np.arange(max(row.size - 1, 0))  # an earlier copy ends here; a token followed it
     for length in range(1, row.size):
-        last = int(row[row.size - length])
-        if last in breakers:
+        first = row.size - length
+        if int(row[first]) in breakers:
             break
         ends = ends[ends >= length - 1]
-        ends = ends[row[ends - (length - 1)] == last]
+        ends = ends[names[ends - (length - 1)] == names[first]]
         if ends.size == 0:
             break
-        for token in np.unique(row[ends + 1]):
-            if int(token) not in breakers:
-                found[int(token)] = length
-    return found
+        longest[names[ends + 1]] = length
+    return {
+        int(token): int(length)
+        for token, length in zip(distinct, longest, strict=True)
+        if length and int(token) not in breakers
+    }
 
 
 def dry(
@@ -52,11 +54,13 @@ def dry(
     """Scores less multiplier × base^(L - allowed_length) for each token that would extend a repeat
     of L ≥ allowed_length tokens.
 
-    `tokens` is what to look for repeats in, prompt and output.
+    `tokens` is what to look for repeats in, prompt and output. The power stops at e^80, far beyond
+    any score. Raises ComputeError for a token outside the vocabulary.
     """
+    counted(tokens, scores.size)  # refuses ids that have no score
     changed = scores.copy()
-    steepest = _STEEPEST / np.log(base) if base > 1 else np.inf
+    steepest = _STEEPEST / math.log(base) if base > 1 else math.inf
     for token, length in repeats(tokens, breakers).items():
-        if length >= allowed_length and token < scores.size:
+        if length >= allowed_length:
             changed[token] -= multiplier * base ** min(length - allowed_length, steepest)
     return changed

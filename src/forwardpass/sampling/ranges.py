@@ -171,6 +171,8 @@ def _breakers(
             f"{LONGEST_BREAKER} characters",
             advice=advice,
         )
+    if any("\ud800" <= character <= "\udfff" for text in given for character in text):
+        raise error(f"{label} = {shown(value)}: a lone surrogate is no text", advice=advice)
     return tuple(dict.fromkeys(given))
 
 

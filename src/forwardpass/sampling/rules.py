@@ -54,9 +54,10 @@ SWITCHES: Mapping[str, tuple[str, object]] = MappingProxyType(
 class Rules:
     """How the stages act.
 
-    `order`: their names, those that adjust scores first. `exact_k`: top-k keeps exactly k, the
-    lower ids of equals; else all that equal the k-th. `of_what_is_left`: top-p's share is of what
-    the stages before it left; else of the whole distribution after the temperature.
+    `order`: their names, those that adjust scores first. `exact_k`: top-k keeps exactly k, typical
+    no more than it needs, the lower ids of equals; else both keep all that equal the last.
+    `of_what_is_left`: top-p's share is of what the stages before it left; else of the whole
+    distribution after the temperature.
     `top_p_zero`: top-p 0 keeps the best alone; else it is refused. `window`: how many tokens
     penalties look back where nobody says (-1: all). `over_prompt`: frequency and presence look at
     the prompt too; repetition always does.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from forwardpass.sampling.adjusting import History
 from forwardpass.sampling.chain import choose
+from forwardpass.sampling.native_sampler import NativeSampler, native_sampler
 from forwardpass.sampling.outcome import KEPT, Outcome
 from forwardpass.sampling.settings import SamplingSettings
 from forwardpass.sampling.stages import IdSequence, Mask, Scores
@@ -13,7 +15,8 @@ from forwardpass.sampling.stages import IdSequence, Mask, Scores
 
 @dataclass(frozen=True)
 class Sampler:
-    """Takes tokens under one request's settings.
+    """Takes tokens under one request's settings, for one thread at a time: by the C++ part where
+    that is built and can tell, else by the plain chain, with the same outcome.
 
     `choice` numbers the answers to one prompt. `breakers` are the tokens at which a repeat ends.
     `wanted` are ids whose log probabilities every outcome gives; `kept` is how many best scores.
@@ -40,6 +43,11 @@ class Sampler:
         `also`: more ids whose log probabilities are wanted, behind the sampler's own. Errors: as
         `chain.choose`.
         """
+        asked = (*self.wanted, *also)
+        if self.native is not None:
+            outcome = self.native.pick(scores, prompt, output, position, mask, asked)
+            if outcome is not None:
+                return outcome
         history = History(prompt, output, self.breakers)
         chosen = choose(
             scores,
@@ -49,4 +57,9 @@ class Sampler:
             position=position,
             mask=mask,
         )
-        return chosen.outcome((*self.wanted, *also), self.kept)
+        return chosen.outcome(asked, self.kept)
+
+    @cached_property
+    def native(self) -> NativeSampler | None:
+        """The C++ part's; None where it is not built or has not what the settings need."""
+        return native_sampler(self.settings, self.choice, self.breakers, self.kept)

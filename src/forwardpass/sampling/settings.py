@@ -75,6 +75,20 @@ class SamplingSettings:
         assert isinstance(value, int)
         return replace(self, seed=Setting(value, source))
 
+    def changed(self, request: Mapping[str, object]) -> SamplingSettings:
+        """The same settings but for those that `request` names; None means: as it is.
+
+        A window of penalties that came with a preset goes with it. Raises RequestError as
+        `resolve` does, ConfigError where a model's file contradicts the request.
+        """
+        stated = {name: value for name, value in request.items() if value is not None}
+        asked = _read_request({"sampler": self.sampler.value, **stated})
+        given: dict[str, Any] = {name: Setting(asked[name], "request") for name in stated}
+        if "sampler" in stated and self.penalty_last_n.source == "engine default":
+            window: Setting[int] = Setting(PRESETS[given["sampler"].value].window, "engine default")
+            given = {"penalty_last_n": window, **given}
+        return _agreeing(replace(self, **given))
+
     def without_effect(self) -> tuple[str, ...]:
         """The settings that the request made although a greedy choice never looks at them."""
         if not self.greedy:
@@ -116,6 +130,11 @@ class SamplingSettings:
             if not (name == "seed" and value is None):
                 value = _checked(name, value, f"sampling: {name}", preset)
             chosen[name] = Setting(value, source)
+        if chosen["stages"].source == "engine default":
+            # as_dict writes the preset's order, which nobody asked for
+            if chosen["stages"].value != PRESETS[chosen["sampler"].value].order:
+                raise RequestError("sampling: stages: not the preset's order, and nobody set them")
+            chosen["stages"] = Setting(None, "engine default")
         return _agreeing(cls(**chosen))
 
 
@@ -155,6 +174,8 @@ def resolve(
 def _agreeing(settings: SamplingSettings) -> SamplingSettings:
     """The settings, where each of them has a stage and a meaning under the rules."""
     chosen = settings.rules
+    if settings.top_p.value == 0:
+        _checked("top_p", settings.top_p.value, "top_p", chosen.name)
     for stage, (name, off) in SWITCHES.items():
         setting: Setting[object] = getattr(settings, name)
         if stage not in chosen.order and setting.value != off:

@@ -53,7 +53,7 @@ def repetition_penalty(scores: Scores, seen: IdSequence, penalty: float) -> Scor
     scores as in transformers 5.0, generation/logits_process.py, class
     RepetitionPenaltyLogitsProcessor.
     """
-    tokens, _ = _counted(seen, scores.size)
+    tokens, _ = counted(seen, scores.size)
     changed = scores.copy()
     old = scores[tokens]
     try:
@@ -70,7 +70,7 @@ def frequency_penalty(scores: Scores, output: IdSequence, penalty: float) -> Sco
 
     Source: `frequency_penalty` of the OpenAI API description, chat completions.
     """
-    tokens, counts = _counted(output, scores.size)
+    tokens, counts = counted(output, scores.size)
     changed = scores.copy()
     changed[tokens] -= (penalty * counts).astype(scores.dtype)
     return changed
@@ -81,7 +81,7 @@ def presence_penalty(scores: Scores, output: IdSequence, penalty: float) -> Scor
 
     Source: `presence_penalty` of the OpenAI API description, chat completions.
     """
-    tokens, _ = _counted(output, scores.size)
+    tokens, _ = counted(output, scores.size)
     changed = scores.copy()
     changed[tokens] -= penalty
     return changed
@@ -136,7 +136,7 @@ def best_first(scores: Scores) -> Ids:
     return np.argsort(-scores, kind="stable")
 
 
-def _counted(tokens: IdSequence, vocabulary: int) -> tuple[Ids, Ids]:
+def counted(tokens: IdSequence, vocabulary: int) -> tuple[Ids, Ids]:
     """Distinct token ids and how often each occurs; ComputeError outside the vocabulary."""
     distinct, counts = np.unique(np.asarray(tokens, dtype=np.int64), return_counts=True)
     if distinct.size and (distinct[0] < 0 or distinct[-1] >= vocabulary):

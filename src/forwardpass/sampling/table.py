@@ -49,7 +49,8 @@ class Comparison:
 @dataclass(frozen=True, slots=True)
 class NextTable:
     """The best tokens first, equals by id. `counts` holds every token that was drawn, those
-    outside the rows too: (id, times), most likely token first."""
+    outside the rows too: (id, times), most likely token first. `asked` holds a row for each id
+    that was asked for."""
 
     vocabulary: int
     temperatures: tuple[float, ...]
@@ -57,6 +58,7 @@ class NextTable:
     seed: int
     rows: tuple[Row, ...]
     counts: tuple[tuple[int, int], ...]
+    asked: tuple[Row, ...] = ()
 
     @property
     def together(self) -> Together:
@@ -83,15 +85,17 @@ def next_table(
     temperatures: Sequence[float] = (0.5, 1.0, 1.5),
     draws: int = 0,
     seed: int = 0,
+    ids: Sequence[int] = (),
 ) -> NextTable:
-    """The `top` best tokens of a row of scores, axis v, at each temperature, and `draws` draws.
+    """The `top` best tokens of a row of scores, axis v, at each temperature, and `draws` draws;
+    and a row for each of `ids`, whatever its score.
 
     The draws are from all tokens at temperature 1.0, no stage set: draw i is what
     `chain.choose` takes with this seed, choice 0 and position i.
 
     Raises RequestError for a temperature that is not a finite number above 0 (0 is greedy and
-    has no probabilities), a `top` below 1 or a negative number of draws; ComputeError for scores
-    without a distribution.
+    has no probabilities), a `top` below 1, a negative number of draws or an id outside the
+    vocabulary; ComputeError for scores without a distribution.
     """
     checked_scores(scores)
     if top < 1 or draws < 0:
@@ -100,20 +104,23 @@ def next_table(
         if not (value > 0 and math.isfinite(value)):
             raise RequestError(f"temperatures: {value:g}: wanted numbers above 0")
     own = Distribution(scores, scores.size)
-    best = own.top(top)
     counts = _draw(scores, draws, seed) if draws else {}
     tempered = {t: Distribution(stages.temperature(scores, t), scores.size) for t in temperatures}
-    rows = tuple(
-        Row(
-            token.id,
-            float(scores[token.id]),
-            {t: tempered[t].probability(token.id) for t in temperatures},
-            token.probability * draws,
-            counts.get(token.id, 0),
-        )
-        for token in best
+
+    def row(token: int) -> Row:
+        chances = {t: tempered[t].probability(token) for t in temperatures}
+        expected = own.probability(token) * draws
+        return Row(token, float(scores[token]), chances, expected, counts.get(token, 0))
+
+    return NextTable(
+        scores.size,
+        tuple(temperatures),
+        draws,
+        seed,
+        tuple(row(best.id) for best in own.top(top)),
+        tuple(counts.items()),
+        tuple(map(row, ids)),
     )
-    return NextTable(scores.size, tuple(temperatures), draws, seed, rows, tuple(counts.items()))
 
 
 def _draw(scores: Scores, draws: int, seed: int) -> dict[int, int]:

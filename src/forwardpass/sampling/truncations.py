@@ -14,15 +14,18 @@ from forwardpass.sampling.stages import Ids, Probabilities, Scores
 # A sum of float64 probabilities is off by its own rounding. A mass or a probability counts as
 # reaching its bound from this much below, so ten tokens of 0.1 under top-p 0.8 are eight.
 TOLERANCE = 1e-12
+NEARNESS = 12  # and a distance from the entropy is compared to this many decimals
 
 
 def top_n_sigma(scores: Scores, n: float) -> Ids:
-    """The scores at most n standard deviations (of these candidates) below the best.
+    """The scores at most n standard deviations (of all these scores) below the best.
 
-    A temperature scales both, so the same before and after it. Source: arXiv:2411.07641 section 3.
+    The same before and after a temperature, which scales both. Source: arXiv:2411.07641, "Top-nσ:
+    Not All Logits Are You Need".
     """
-    reach = n * float(np.std(scores, dtype=np.float64))
-    return np.arange(np.count_nonzero(scores >= scores[0] - reach * (1 + TOLERANCE)))
+    gaps = np.subtract(scores[0], scores, dtype=np.float64)
+    gaps /= gaps[-1] or 1.0  # between 0 and 1, so that no square overflows
+    return np.arange(np.count_nonzero(gaps <= n * float(np.std(gaps)) * (1 + TOLERANCE)))
 
 
 def top_k(scores: Scores, k: int, exact: bool = True) -> Ids:
@@ -35,17 +38,21 @@ def top_k(scores: Scores, k: int, exact: bool = True) -> Ids:
     return np.arange(np.count_nonzero(scores >= scores[k - 1]))
 
 
-def typical_p(probabilities: Probabilities, mass: float) -> Ids:
+def typical_p(probabilities: Probabilities, mass: float, exact: bool = True) -> Ids:
     """The fewest tokens that hold `mass`, those first whose surprise -ln p is nearest to the
-    entropy; at least one.
+    entropy; at least one. Of equally near ones the better, or (`exact` false) all that are as near
+    as the last: of (.5, .25, .25) all three are half a bit away.
 
-    Expects probabilities that add up to 1. Source: arXiv:2202.00666 section 4.
+    Expects probabilities that add up to 1. Source: arXiv:2202.00666, "Locally Typical Sampling".
     """
     surprise = -np.log(probabilities)
-    distance = np.abs(surprise - float((probabilities * surprise).sum()))
+    distance = np.abs(surprise - float((probabilities * surprise).sum())).round(NEARNESS)
     order = np.argsort(distance, kind="stable")
-    count = 1 + int(np.searchsorted(np.cumsum(probabilities[order]), mass - TOLERANCE))
-    return np.sort(order[:count])
+    reached = int(np.searchsorted(np.cumsum(probabilities[order]), mass - TOLERANCE))
+    last = min(reached, order.size - 1)
+    if exact:
+        return np.sort(order[: last + 1])
+    return np.flatnonzero(distance <= distance[order[last]])
 
 
 def top_p(probabilities: Probabilities, p: float) -> Ids:
@@ -74,8 +81,8 @@ def xtc(probabilities: Probabilities, threshold: float) -> Ids:
     where fewer than two have as much.
 
     Expects probabilities that add up to 1. Whether the stage acts at all is drawn before, with
-    the setting's probability. Source: llama.cpp, src/llama-sampler.cpp, and its author's
-    description, oobabooga/text-generation-webui#6335.
+    the setting's probability. Source: its author's description, oobabooga/textgen#6335, and
+    llama.cpp, src/llama-sampler.cpp, llama_sample_xtc_apply.
     """
     able = int(np.count_nonzero(probabilities >= threshold - TOLERANCE))
     return np.arange(max(able - 1, 0), probabilities.size)

@@ -1,7 +1,8 @@
 // What every instruction-set level offers: one table of plain functions over pointers.
 //
-// A kernel has the same bits at every level: integers are exact, and float32 is added in the order
-// that the kernel's file states. Rows never depend on each other. Nothing here allocates or throws.
+// A kernel has the same bits at every level, but for the sampler's sums: integers are exact, and
+// float32 is added in the order that the kernel's file states. Rows never depend on each other.
+// Nothing here allocates or throws.
 #pragma once
 
 #include <cstdint>
@@ -65,6 +66,13 @@ struct Split {
     float *scratch;                  // heads × kv_split floats, 64-byte aligned
 };
 
+struct Extremes { float high, low; };
+// Weights of the scores below a bound, of the others, and how many these are.
+struct Mass { double below, above; std::int64_t count; };
+// Weights of the scores below a bound, how many reach it, and the least of all.
+struct Found { double below; std::int64_t count; float low; };
+struct Moments { double sum, square; };
+
 struct Kernels {
     const char *level;
     bool planes;  // whether XBlock has two planes of int8
@@ -112,6 +120,31 @@ struct Kernels {
     void (*combine)(const float *outs, std::int64_t out_stride, const float *maxes,
                     const float *sums, std::int64_t scalar_stride, int count, int e,
                     const float *sink, float *out);
+
+    // Rows of n >= 1 scores, for the sampler; sampling.inc has how exact the sums are. A score of -inf
+    // weighs nothing, NaN makes a sum NaN and is never found; bounds are above -inf.
+    // `groups`: the best of each of 16 · ⌈n / 1024⌉ groups of at most 64 scores; of every `step`th 16
+    // scores alone, where step, which divides 64, is not 1.
+    Extremes (*scores_scan)(const float *x, std::int64_t n, int step, float *groups);
+    std::int64_t (*scores_count)(const float *x, std::int64_t n, float from);  // x >= from
+    // from <= x < to, in order, with their numbers (`ids`, null: 0, 1, …); how many there are. The
+    // places, which may be x and ids, hold `limit` + 16; those beyond `limit` are counted only.
+    std::int64_t (*scores_collect)(const float *x, const std::int32_t *ids, std::int64_t n,
+                                   float from, float to, std::int64_t limit, float *values,
+                                   std::int32_t *numbers);
+    // Σ exp((x − top) / temperature) of what is below `from`; the others are found as above.
+    Found (*scores_mass)(const float *x, std::int64_t n, float top, double temperature, float from,
+                         std::int64_t limit, float *values, std::int32_t *numbers);
+    // The same in float64, with exp((x − top) · factor).
+    Mass (*scores_wide_mass)(const float *x, std::int64_t n, double top, double factor, float from);
+    // (x − top) / temperature, and e to that.
+    void (*scores_weights)(const double *x, std::int64_t n, double top, double temperature,
+                           double *exponents, double *weights);
+    // Σ (x − top − mean) and its squares, of what is at least `from`.
+    Moments (*scores_moments)(const float *x, std::int64_t n, float from, double top, double mean);
+    // The row with -inf where a byte or a bit is 0; one of them is null.
+    void (*scores_allow)(const float *x, std::int64_t n, const std::uint8_t *bytes,
+                         const std::uint32_t *words, float *out);
 };
 
 // Bytes of one panel of `cols` inputs, a multiple of 64; of a table, all its panels.

@@ -4,10 +4,12 @@
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
+#include <bit>
 #include <cstring>
 
 #include "bytes_avx2.h"
 #include "vec_avx2.h"
+#include "wide_avx2.h"
 
 namespace forwardpass {
 namespace avx2 {

@@ -5,10 +5,12 @@
 #if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512BW__) && \
     defined(__AVX512VL__) && defined(__AVX512VNNI__)
 
+#include <bit>
 #include <cstring>
 
 #include "bytes_avx512.h"
 #include "vec_avx512.h"
+#include "wide_avx512.h"
 
 namespace forwardpass {
 namespace avx512 {

@@ -2,10 +2,12 @@
 
 #include "kernels.h"
 
+#include <bit>
 #include <cstring>
 
 #include "bytes_portable.h"
 #include "vec_portable.h"
+#include "wide_portable.h"
 
 namespace forwardpass {
 namespace portable {

@@ -1,0 +1,325 @@
+"""`forwardpass explain MODEL PROMPT`: why each token of an answer came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from forwardpass.cli import account
+from forwardpass.cli.answering import (
+    AnswerOptions,
+    EngineOptions,
+    PromptOptions,
+    TemplateOptions,
+    begin,
+)
+from forwardpass.cli.console import as_json, data, note, patience
+from forwardpass.cli.explaining import ROWS, branch, explain_lines, token_named
+from forwardpass.cli.groups import with_groups
+from forwardpass.cli.html import HtmlFile, check_page, typed, write_page
+from forwardpass.cli.options import Json
+from forwardpass.errors import RequestError
+
+if TYPE_CHECKING:
+    from forwardpass.inspecting.looking import Look
+    from forwardpass.model import Generation, Model, Prompt
+    from forwardpass.options import Options
+    from forwardpass.trace.trace import Trace
+
+MOST_BEST = 32  # tokens after the stages that a step keeps
+
+Reference = Annotated[
+    str | None,
+    typer.Argument(metavar="MODEL", help="as `run` takes it; none with --replay"),
+]
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """What the tables show."""
+
+    token: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--token", metavar="N", help="the token to show stage by stage (0); repeatable"
+        ),
+    ] = None
+    top: Annotated[
+        int | None,
+        typer.Option("--top", metavar="N", help="and its N best tokens of both distributions"),
+    ] = None
+    rows: Annotated[
+        int | None,
+        typer.Option("--rows", metavar="N", help=f"the most tokens in the first table ({ROWS})"),
+    ] = None
+
+    def check(self) -> None:
+        """Refuses numbers that no table has."""
+        for name, value, least, most in (
+            *(("token", number, 0, None) for number in self.token or ()),
+            ("top", self.top, 1, MOST_BEST),
+            ("rows", self.rows, 1, None),
+        ):
+            if value is not None and not (least <= value <= (most or value)):
+                upto = " up" if most is None else f" to {most}"
+                raise RequestError(f"--{name} {value}: wanted a whole number from {least}{upto}")
+
+    def print(self, trace: Trace, token: int = 0) -> None:
+        """Prints the tables; `token` is shown stage by stage where none was asked for."""
+        for line in explain_lines(trace, self.token or [token], self.rows or ROWS, self.top):
+            data(line)
+
+
+@dataclass(frozen=True)
+class TraceOptions:
+    """What is kept of an answer, looked at again, or taken another way."""
+
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE", help="write the trace as JSON as well")
+    ] = None
+    full: Annotated[
+        bool, typer.Option("--full", help="keep all scores in the trace, not the 256 best")
+    ] = False
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            "--replay",
+            metavar="FILE",
+            help="look at a trace again; with sampler options: what these would have taken",
+        ),
+    ] = None
+    at: Annotated[
+        int | None, typer.Option("--at", metavar="N", help="go on from another token at place N")
+    ] = None
+    take: Annotated[
+        str | None,
+        typer.Option("--take", metavar="ID", help="that token, by its id or its exact text"),
+    ] = None
+
+    def check(self, json: bool) -> None:
+        """Refuses what does not go together."""
+        if (self.at is None) != (self.take is None):
+            has, wants = ("--at", "--take ID") if self.take is None else ("--take", "--at N")
+            raise RequestError(f"{has} needs {wants}")
+        if self.at is not None and self.at < 0:
+            raise RequestError(f"--at {self.at}: wanted a place in the answer, from 0 up")
+        if self.full and not (json or self.trace):
+            raise RequestError("--full needs --trace FILE or --json: the tables show no more by it")
+
+
+@dataclass(frozen=True)
+class PassOptions:
+    """One pass over the prompt from inside."""
+
+    inside: Annotated[
+        bool, typer.Option("--pass", help="show one pass over the prompt from inside instead")
+    ] = False
+    layer: Annotated[
+        int | None, typer.Option("--layer", metavar="L", help="whose attention (the last layer's)")
+    ] = None
+    head: Annotated[
+        int | None, typer.Option("--head", metavar="H", help="whose attention (head 0)")
+    ] = None
+    position: Annotated[
+        int | None,
+        typer.Option("--position", metavar="N", help="of the token looked at (the prompt's last)"),
+    ] = None
+
+    def look(self, model: Model, prompt: Prompt, options: Options) -> Look:
+        """The pass over the prompt."""
+        from forwardpass.cli.explain_pass import look_inside
+
+        ids = model.prepare(prompt, **options).ids
+        return look_inside(
+            model, ids, layer=self.layer, head=self.head or 0, position=self.position
+        )
+
+
+@dataclass(frozen=True)
+class Page:
+    """Where a page goes, and the command line that it names as its maker."""
+
+    path: Path
+    line: str
+
+    def write(self, trace: Trace, look: dict[str, object] | None = None) -> None:
+        """Writes the page of an answer, and of a pass where one was looked at."""
+        from forwardpass.pages.explain_page import explain_page
+        from forwardpass.trace.form import as_dict
+
+        write_page(self.path, explain_page(as_dict(trace), look, self.line))
+
+
+@with_groups
+def command(
+    *,
+    called: typer.Context,
+    model: Reference = None,
+    prompt: PromptOptions,
+    template: TemplateOptions,
+    answer: AnswerOptions,
+    engine: EngineOptions,
+    tables: TableOptions,
+    traces: TraceOptions,
+    inside: PassOptions,
+    html: HtmlFile = None,
+    json: Json = False,
+) -> None:
+    """Answers once and shows why: for each token its score, the stages, and the draw."""
+    tables.check()
+    traces.check(json)
+    if json and not inside.inside:
+        _refuse("--json prints the whole trace", tables)
+    if not inside.inside:
+        _refuse("only --pass looks inside a pass", inside)
+    check_page(html)
+    page = None if html is None else Page(html, typed(called))
+    if traces.replay is not None:
+        from forwardpass.cli.explain_replay import show_replay
+
+        if model is not None:
+            raise RequestError("--replay runs no model: MODEL was given too")
+        _refuse("--replay runs no model", prompt, template, engine, inside)
+        _refuse("--replay writes and takes nothing", replace(traces, replay=None))
+        show_replay(traces.replay, answer, tables, page, json)
+        return
+    if model is None:
+        raise RequestError(
+            "there is no MODEL", advice="forwardpass explain MODEL PROMPT, or --replay FILE"
+        )
+    _check_trace(traces.trace)
+    options: Options = {**template.chosen(), **answer.chosen()}
+    if inside.inside:
+        _refuse("--pass shows no answer", tables, traces, *([] if page else [answer]))
+        from forwardpass.cli.explain_pass import on_reference
+
+        engine = on_reference(engine)
+    text = prompt.text(template)
+    with engine.load(model, template.template) as loaded:
+        if traces.full:
+            options["keep_scores"] = loaded.description.config.vocab_size
+        request = prompt.request(loaded, text)
+        if inside.inside:
+            _show_pass(loaded, request, options, inside, page, json)
+        else:
+            _show_answer(loaded, request, options, tables, traces, page, json)
+
+
+def _refuse(why: str, *groups: Any) -> None:
+    """RequestError for the first option of `groups` that was given."""
+    for option in (option for group in groups for option in given_options(group)):
+        raise RequestError(f"{why}: {option} was given too")
+
+
+def given_options(group: Any) -> Iterator[str]:
+    """The options of a group that were given, as they are typed."""
+    hints = get_type_hints(type(group), include_extras=True)
+    for field in fields(group):
+        if getattr(group, field.name) != field.default:
+            info = hints[field.name].__metadata__[0]
+            # typer takes the first name for a default until it has read the command
+            names = [*filter(_is_option, (info.default, *info.param_decls))]
+            yield names[0] if names else info.metavar
+
+
+def _is_option(name: object) -> bool:
+    return isinstance(name, str) and name.startswith("--")
+
+
+def _check_trace(path: Path | None) -> None:
+    if path is not None:
+        from forwardpass.trace.files import check_trace_file
+
+        check_trace_file(path, f"--trace {path}")
+
+
+def _show_answer(
+    model: Model,
+    prompt: Prompt,
+    options: Options,
+    tables: TableOptions,
+    traces: TraceOptions,
+    page: Page | None,
+    json: bool,
+) -> None:
+    """Answers, prints, writes; what came before Ctrl-C counts."""
+    taken = None if traces.take is None else token_named(model, traces.take, "--take")
+    going = begin(model, prompt, options)
+    at, before = traces.at, None
+    stopped = _go(going, None if at is None else at + 1)
+    if at is not None and taken is not None and not stopped:
+        before, going = going, branch(going, at, taken)
+        stopped = _go(going)
+    trace = going.trace()
+    try:
+        _write(trace, traces.trace, page)
+    finally:  # a file that cannot be written takes nothing away
+        _print(trace, tables, at or 0, json)
+    if not json:
+        if before is not None:
+            tokens = account.plural(len(before.steps), "token")
+            note(f"{tokens} as the stages give them: {account.work_words(before.answer().work)}")
+        for line in account.account_lines(going):
+            note(line)
+    if stopped:
+        raise KeyboardInterrupt
+
+
+def _print(trace: Trace, tables: TableOptions, token: int, json: bool) -> None:
+    if json:
+        from forwardpass.trace.form import as_dict
+
+        as_json(as_dict(trace))
+    else:
+        tables.print(trace, token)
+
+
+def _go(going: Generation, most: int | None = None) -> bool:
+    """Lets at most so many tokens come; whether Ctrl-C stopped it."""
+    try:
+        with patience("answering"):
+            while most is None or len(going.steps) < most:
+                if next(going, None) is None:
+                    break
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def _write(trace: Trace, path: Path | None, page: Page | None) -> None:
+    if path is not None:
+        from forwardpass.trace.files import write_trace
+
+        write_trace(trace, path)
+        note(f"trace written to {path}")
+    if page is not None:
+        page.write(trace)
+
+
+def _show_pass(
+    model: Model,
+    prompt: Prompt,
+    options: Options,
+    inside: PassOptions,
+    page: Page | None,
+    json: bool,
+) -> None:
+    """Shows one pass; a page shows the answer as well."""
+    from forwardpass.cli.explain_pass import pass_dict, show_pass
+
+    look = inside.look(model, prompt, options)
+    stopped = False
+    if page is not None:
+        going = begin(model, prompt, options)
+        stopped = _go(going)
+        page.write(going.trace(), pass_dict(model, look))
+    if json:
+        as_json(pass_dict(model, look))
+    else:
+        show_pass(model, look)
+    if stopped:
+        raise KeyboardInterrupt
