@@ -105,13 +105,9 @@ class Choice:
         )
 
     def _after(self) -> Iterator[Ranked]:
-        if not self.kept:
-            yield Ranked(self.token, 0.0)
-            return
-        ids = self.kept[-1].ids[:SHOWN]
-        chances = stages.rescale(self.kept[-1].probabilities)[:SHOWN]
-        for token, logprob in zip(ids.tolist(), np.log(chances).tolist(), strict=True):
-            yield Ranked(token, logprob)
+        ids = self.kept[-1].ids[:SHOWN].tolist() if self.kept else [self.token]
+        for token in ids:
+            yield Ranked(token, self.sampled.logprob(token))
 
     @property
     def _before_mask(self) -> Scores:
