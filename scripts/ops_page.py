@@ -18,10 +18,11 @@ if str(ROOT / "tests") not in sys.path:
 from forwardpass.backends.tables import packed_bytes  # noqa: E402
 from forwardpass.dtypes import DTYPES, PACKED_TYPES  # noqa: E402
 from forwardpass.graph.graph import Weight  # noqa: E402
-from kernels.harness import LEVELS, held  # noqa: E402
+from kernels.harness import LEVELS, TILE_LEVELS, held  # noqa: E402
 from kernels.stored import MLX, MLX_GROUPS, TYPES  # noqa: E402
 
 _LEVELS = ", ".join(f"`{name}`" for name in LEVELS)
+_TILE_LEVELS = ", ".join(f"`{name}`" for name in TILE_LEVELS)
 _HEAD = f"""\
 # Ops and their kernels
 
@@ -31,9 +32,12 @@ fails where this page is not what the script writes.
 A kernel is held to float64 at every level that the machine runs ({_LEVELS}),
 on odd shapes and hard inputs: one massive channel, zeros, denormals, blocks whose greatest value
 stands at an edge. The error allowed follows from counting roundings; u is 2⁻²⁴, one rounding of a
-float32. Every level has the same bits, and so has a row alone and among others. *View*: columns
-under another name, nothing is computed. *Reference*: there is no kernel yet, and the NumPy
-reference computes it. *Counted only*: models that need it are counted and planned, not run.
+float32. Every level has the same bits, and so has a row alone and among others. The products of a
+prompt, attention's too, are the one exception: at {_TILE_LEVELS} they are those of bf16 tiles,
+with bits of their own, the same for a row alone, among others and in any chunk of its prompt;
+generated rows and the head have the bits of every level there too. *View*: columns under another
+name, nothing is computed. *Reference*: there is no kernel yet, and the NumPy reference computes
+it. *Counted only*: models that need it are counted and planned, not run.
 """
 
 _TYPES = """\
@@ -42,7 +46,8 @@ _TYPES = """\
 Tables are packed when a model is loaded: 16 output rows interleaved, scales and integers as the
 file has them. A type that is not listed is rounded to bf16, which a run's account says.
 Activations are float32 beside a table of floats; beside a table of blocks they are 16-bit
-integers with a scale for 32.
+integers with a scale for 32. Where a prompt is multiplied in tiles, its activations and every
+weight are rounded to bf16, the weight after it was decoded.
 """
 
 

@@ -41,6 +41,18 @@ needs_native = pytest.mark.skipif(WITHOUT_NATIVE is not None, reason=str(WITHOUT
 MARKS = {LARGE: [pytest.mark.large], NATIVE: [needs_native]}
 COLUMNS = "100"
 
+
+def _plain_level() -> dict[str, str]:
+    """What has pages show the bits of every level but those with tiles, which have their own."""
+    if WITHOUT_NATIVE is not None:
+        return {}
+    from forwardpass import _native
+
+    levels = _native.levels()
+    plain = next(level for level in levels if not _native.has_tiles(level))
+    return {} if plain == levels[0] else {"FORWARDPASS_ISA": plain}
+
+
 Shell = Callable[[str], "subprocess.CompletedProcess[str]"]
 
 
@@ -76,6 +88,7 @@ def shells(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Shell]:
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m forwardpass "$@"\n', "utf-8")
     program.chmod(0o755)
     environment = {
+        **_plain_level(),
         **{name: text for name, text in os.environ.items() if name != "FORWARDPASS_CATALOGUE"},
         "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
         "PYTHONUNBUFFERED": "1",

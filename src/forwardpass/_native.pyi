@@ -67,6 +67,7 @@ class Segment(TypedDict):
     act: NotRequired[Literal["none", "relu", "gelu", "gelu_erf"]]
     cap: NotRequired[float]
     quantize: NotRequired[bool]
+    floats: NotRequired[bool]
     node: NotRequired[int]
 
 class Attention(TypedDict):
@@ -100,6 +101,8 @@ class StepFault(RuntimeError):
 
 def cpu() -> _Cpu: ...
 def levels() -> list[str]: ...
+def has_tiles(level: str) -> bool: ...
+def tile_rate(level: str, threads: int, seconds: float) -> float: ...
 def read_rate(nbytes: int, threads: int, repetitions: int) -> float: ...
 
 class Tables:
@@ -189,6 +192,7 @@ class Program:
         wanted: NDArray[np.int64],
         first: int = 0,
         last: int = -1,
+        prompt: bool = False,
         check: bool = False,
         stamps: bool = False,
     ) -> None:
@@ -319,9 +323,10 @@ def test_attention(
     window: int = 0,
     slopes: _F32 | None = None,
     sinks: _F32 | None = None,
+    prompt: bool = False,
     threads: int = 1,
 ) -> _F32:
-    """q [h, e] at the last of the positions of keys and values [s, g, e]: [h, e]."""
+    """q [n, h, e] at the last n of the positions of keys and values [s, g, e]: [n, h, e]."""
 
 def test_pool(threads: int, count: int, gap: float) -> tuple[float, NDArray[np.float64]]:
     """Seconds of a barrier, and of `count` empty jobs with `gap` seconds before each."""

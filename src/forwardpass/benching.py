@@ -143,12 +143,18 @@ class NumpyProbe:
 
 @dataclass(frozen=True)
 class NativeProbe:
-    """Reads as the kernels do, in C++; products are those of NumPy's BLAS."""
+    """Reads as the kernels do, in C++; products are those of NumPy's BLAS.
+
+    `tiles`: the level that multiplies prompts in tiles; then products are those of tiles.
+    """
 
     threads: int
+    tiles: str = ""
 
     @property
     def source(self) -> str:
+        if self.tiles:
+            return "read and multiplied, in tiles of bf16, by the C++ part"
         blas = threads_in_force()
         words = "read by the C++ part, float32 products by NumPy"
         return words if blas == self.threads else f"{words} on {blas} of the threads"
@@ -160,6 +166,8 @@ class NativeProbe:
         return ceilings.native_read_rate(self.threads)
 
     def products(self) -> float:
+        if self.tiles:
+            return ceilings.native_tile_rate(self.tiles, self.threads)
         found = ceilings.product_rate()
         time.sleep(_SETTLED)
         return found

@@ -47,6 +47,11 @@ CHANGES: dict[str, dict[str, object]] = {
     "stablelm": {**WIDER, "partial_rotary_factor": 0.75},
 }
 every_family = pytest.mark.parametrize("family", WITH_KERNELS)
+# The best level without tiles, where prompt and generated rows are computed alike; and the one
+# with.
+PLAIN = next(level for level in _native.levels() if not _native.has_tiles(level))
+TILES = [level for level in _native.levels() if _native.has_tiles(level)]
+at_levels = pytest.mark.parametrize("level", [PLAIN, *TILES])
 
 
 def graph_of(family: str) -> Graph:
@@ -54,9 +59,9 @@ def graph_of(family: str) -> Graph:
 
 
 @cache
-def native(family: str, kv_type: str = "f32", threads: int = 1) -> Native:
+def native(family: str, kv_type: str = "f32", threads: int = 1, level: str = PLAIN) -> Native:
     graph = graph_of(family)
-    return Native(graph, RandomWeights(graph), threads, kv_type)
+    return Native(graph, RandomWeights(graph), threads, kv_type, level, rows=ROWS)
 
 
 @cache
@@ -70,39 +75,87 @@ def far(ours: F32, theirs: F32) -> float:
     return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
 
 
-def whole(model: Any, tokens: list[int]) -> F32:
-    logits: F32 = model.run(model.new_cache(), tokens, wanted=range(len(tokens)))
+def whole(model: Any, tokens: list[int], generated: bool = False) -> F32:
+    rows = range(len(tokens))
+    logits: F32 = model.run(model.new_cache(), tokens, wanted=rows, generated=generated)
     return logits
 
 
 @every_family
+@at_levels
 @pytest.mark.parametrize(("kv_type", "limit"), [("f32", 1e-5), ("f16", 5e-3), ("bf16", 5e-2)])
-def test_logits_are_the_reference_s(family: str, kv_type: str, limit: float) -> None:
+def test_logits_are_the_reference_s(family: str, level: str, kv_type: str, limit: float) -> None:
     tokens = random_tokens(2 * ROWS + 9)
-    ours, theirs = whole(native(family, kv_type), tokens), whole(reference(family), tokens)
+    model, theirs = native(family, kv_type, level=level), whole(reference(family), tokens)
+    ours = whole(model, tokens, generated=True)
     assert far(ours, theirs) <= limit
     if kv_type != "f32":
         assert far(ours, theirs) > 0
+    prompt = whole(model, tokens)
+    if level == PLAIN:
+        np.testing.assert_array_equal(prompt, ours)
+    else:  # every weight and activation rounded to 8 bits
+        assert not np.array_equal(prompt, ours)
+        assert far(prompt, theirs) <= limit + 5e-2
 
 
 @every_family
-def test_chunks_threads_and_wanted_rows_change_no_bit(family: str) -> None:
-    model, tokens = native(family), random_tokens(ROWS + 30)
-    expected = whole(model, tokens)
-    for cuts in ([1, 8, 15, ROWS + 3], list(range(1, ROWS + 30))):
+@at_levels
+@pytest.mark.parametrize("generated", [False, True])
+def test_chunks_threads_and_wanted_rows_change_no_bit(
+    family: str, level: str, generated: bool
+) -> None:
+    model, tokens = native(family, level=level), random_tokens(ROWS + 30)
+    expected = whole(model, tokens, generated)
+    for cuts in ([1, 8, 15, ROWS + 3], list(range(7, ROWS + 30, 7)), list(range(1, ROWS + 30))):
         cache_ = model.new_cache()
         for start, stop in zip([0, *cuts], [*cuts, len(tokens)], strict=True):
-            found = model.run(cache_, tokens[start:stop])
+            found = model.run(cache_, tokens[start:stop], generated=generated)
             np.testing.assert_array_equal(found, expected[stop - 1 : stop])
         assert cache_.length == len(tokens)
-    some = model.run(model.new_cache(), tokens, wanted=[70, 0, 33, 33])
+    some = model.run(model.new_cache(), tokens, wanted=[70, 0, 33, 33], generated=generated)
     np.testing.assert_array_equal(some, expected[[70, 0, 33, 33]])
-    np.testing.assert_array_equal(whole(native(family, threads=2), tokens), expected)
+    others = native(family, threads=2, level=level)
+    np.testing.assert_array_equal(whole(others, tokens, generated), expected)
+    graph = graph_of(family)
+    for rows in (0, 7):  # of a chunk: what suits the level, and few
+        other = Native(graph, RandomWeights(graph), 1, "f32", level, rows=rows)
+        np.testing.assert_array_equal(whole(other, tokens, generated), expected)
 
 
 @every_family
-def test_a_batch_has_the_bits_of_each_sequence_alone(family: str) -> None:
-    model = native(family)
+@at_levels
+def test_prompts_of_several_sequences_in_a_pass_have_the_bits_of_each_alone(
+    family: str, level: str
+) -> None:
+    model = native(family, threads=2, level=level)
+    texts = [random_tokens(length, seed=length) for length in (1, 40, ROWS + 5, 17)]
+    parts = [(model.new_cache(), text, list(range(len(text)))) for text in texts]
+    found = model._run(parts, prompt=True, recorder=None)
+    for logits, text in zip(found, texts, strict=True):
+        np.testing.assert_array_equal(logits, whole(native(family, level=level), text))
+
+
+@every_family
+@at_levels
+def test_what_follows_a_prompt_sees_its_keys_and_is_computed_as_generated(
+    family: str, level: str
+) -> None:
+    model, tokens = native(family, level=level), random_tokens(90)
+    cut, one = model.new_cache(), model.new_cache()
+    model.run(cut, tokens[:33])
+    model.run(cut, tokens[33:70])
+    model.run(one, tokens[:70])
+    together = model.run(cut, tokens[70:], wanted=range(20), generated=True)
+    for row, token in enumerate(tokens[70:]):
+        alone = model.run(one, [token], generated=True)
+        np.testing.assert_array_equal(alone, together[row : row + 1])
+
+
+@every_family
+@at_levels
+def test_a_batch_has_the_bits_of_each_sequence_alone(family: str, level: str) -> None:
+    model = native(family, level=level)
     lengths = [1, 40, ROWS, 3]
     caches = [model.new_cache() for _ in lengths]
     texts = [random_tokens(length + 20, seed=length) for length in lengths]
@@ -115,16 +168,22 @@ def test_a_batch_has_the_bits_of_each_sequence_alone(family: str) -> None:
     ]
     found = model.run_batch(parts)
     for logits, text, length, count in zip(found, texts, lengths, counts, strict=True):
-        rows = whole(model, text[: length + count])
-        wanted = [length + count - 1] if count == 1 else [length, length + count - 1]
-        np.testing.assert_array_equal(logits, rows[wanted])
+        alone = model.new_cache()
+        model.run(alone, text[:length])
+        rows = model.run(alone, text[length : length + count], wanted=range(count), generated=True)
+        np.testing.assert_array_equal(logits, rows[[0] if count == 1 else [0, count - 1]])
+        if level == PLAIN:
+            as_prompt = whole(model, text[: length + count])[length:]
+            np.testing.assert_array_equal(rows, as_prompt)
     with pytest.raises(ValueError, match="twice"):
         model.run_batch([parts[0], parts[0]])
 
 
 @every_family
-def test_a_cache_forks_and_forgets(family: str) -> None:
-    model, tokens, others = native(family), random_tokens(90), random_tokens(90, seed=2)
+@at_levels
+def test_a_cache_forks_and_forgets(family: str, level: str) -> None:
+    model = native(family, level=level)
+    tokens, others = random_tokens(90), random_tokens(90, seed=2)
     cache_ = model.new_cache()
     model.run(cache_, tokens[:70])
     fork = cache_.fork()
@@ -144,10 +203,15 @@ def test_a_cache_forks_and_forgets(family: str) -> None:
 @pytest.mark.parametrize("lacking", ["gelu", "add", "layer_norm", "add_positions", "embed"])
 def test_an_op_without_a_kernel_is_computed_by_its_reference(lacking: str) -> None:
     graph, tokens = graph_of("gpt2"), random_tokens(ROWS + 9)
-    model = Native(graph, RandomWeights(graph), 1, "f32", kernels=KERNELS - {lacking})
-    assert lacking in model.fallbacks[0]
-    assert any(lacking in note for note in model.notes)
-    assert far(whole(model, tokens), whole(reference("gpt2"), tokens)) <= 1e-5
+    for level in (PLAIN, *TILES):
+        model = Native(
+            graph, RandomWeights(graph), 1, "f32", level, kernels=KERNELS - {lacking}, rows=ROWS
+        )
+        assert lacking in model.fallbacks[0]
+        assert any(lacking in note for note in model.notes)
+        theirs = whole(reference("gpt2"), tokens)
+        assert far(whole(model, tokens, generated=True), theirs) <= 1e-5
+        assert far(whole(model, tokens), theirs) <= (1e-5 if level == PLAIN else 5e-2)
     assert native("gpt2").fallbacks == ()
 
 
@@ -169,7 +233,7 @@ def broken(value: float, name: str, kv_type: str) -> Native:
     graph = graph_of("mistral")
     array = RandomWeights(graph).numpy(name).copy()
     array[0] = value
-    return Native(graph, RandomWeights(graph, replaced={name: array}), 1, kv_type)
+    return Native(graph, RandomWeights(graph, replaced={name: array}), 1, kv_type, rows=ROWS)
 
 
 def test_what_is_not_finite_is_an_error_that_names_the_node_and_leaves_the_cache() -> None:
@@ -212,13 +276,14 @@ def test_recorded_flop_are_the_reference_s_and_every_node_is_there(family: str, 
 
 def test_every_level_of_this_machine_has_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, tokens = graph_of("llama"), random_tokens(40)
-    expected = whole(native("llama"), tokens)
+    expected = whole(native("llama"), tokens, generated=True)
     for level in _native.levels():
         monkeypatch.setenv("FORWARDPASS_ISA", level)
         model = Native(graph, RandomWeights(graph), 1, "f32")
         assert model.level == level
         assert level in model.words
-        np.testing.assert_array_equal(whole(model, tokens), expected)
+        np.testing.assert_array_equal(whole(model, tokens, generated=True), expected)
+        assert np.array_equal(whole(model, tokens), expected) == (level not in TILES)
     monkeypatch.setenv("FORWARDPASS_ISA", "sse9")
     with pytest.raises(RequestError, match=r"FORWARDPASS_ISA = 'sse9': this machine runs .*porta"):
         Native(graph, RandomWeights(graph), 1)

@@ -36,7 +36,7 @@ forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not
 
 def runner(threads: int = THREADS) -> Runner:
     graph = graph_of("llama")
-    return Runner(Native(graph, RandomWeights(graph), threads, "f32"), 512)
+    return Runner(Native(graph, RandomWeights(graph), threads, "f32", rows=ROWS), 512)
 
 
 def scores(model: Runner, seed: int, count: int = 150, steps: int = 40) -> list[F32]:
@@ -158,7 +158,10 @@ def test_a_request_after_one_that_failed_is_answered(kv_type: str) -> None:
     table = RandomWeights(graph).numpy("model.embed_tokens.weight").copy()
     table[5] = np.nan
     weights = RandomWeights(graph, replaced={"model.embed_tokens.weight": table})
-    model, tokens = Runner(Native(graph, weights, THREADS, kv_type), 512), random_tokens(ROWS + 5)
+    model, tokens = (
+        Runner(Native(graph, weights, THREADS, kv_type, rows=ROWS), 512),
+        random_tokens(ROWS + 5),
+    )
     tokens = [token for token in tokens if token != 5]
     expected = model.prefill(tokens).scores
     with pytest.raises(ComputeError, match=r"^embed model.embed_tokens.weight made the first"):

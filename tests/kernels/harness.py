@@ -19,8 +19,10 @@ from forwardpass.graph.ops import OPS
 from kernels.stored import TYPES, Table
 from kernels.truths import F32, Attention, Inputs
 
-LEVELS = ("portable", "avx2", "avx512-vnni")
+LEVELS = ("portable", "avx2", "avx512-vnni", "amx")
 """Levels that have kernels, lowest first."""
+TILE_LEVELS = ("amx",)
+"""Those that multiply prompts in bf16 tiles."""
 
 # Why the C++ part may be missing without a fault: no compiler, or nobody built it. A compiler that
 # failed is one.
@@ -50,12 +52,13 @@ _NORM = "of (abs(x) + mean of abs(x)) · abs(gain) ÷ root, and of the bias"
 _PRODUCTS = (
     "block types: of each block's greatest activation 1.55e-5 · Σ abs(weights), and (32-blocks, "
     "twice as many with minima or in q6_k, + 6) u of Σ abs(terms); float types: (inputs ÷ 4 + 4) u "
-    "of Σ abs(terms)"
+    "of Σ abs(terms); prompts in tiles: 2⁻⁸ of each activation and of each weight, and (inputs ÷ "
+    "32 + 17) u of Σ abs(terms)"
 )
 _ATTENTION = (
     "scores: (e ÷ 2 + 4) u of scale · Σ abs(q · k), 8 u after a soft cap, 3 u after a slope; mix: "
     "what that does to the weights, and (positions of a split + splits + 8) u of Σ weight · "
-    "abs(value)"
+    "abs(value); prompts in tiles: also 2⁻⁸ of each query, key, weight and value"
 )
 _CACHE = ("f16", "bf16", "f32")
 
@@ -128,6 +131,11 @@ def bits(x: F32) -> npt.NDArray[np.uint32]:
     return np.where(np.isnan(x), np.float32(np.nan), x).astype(np.float32).view(np.uint32)
 
 
+def same(first: F32, second: F32) -> bool:
+    """Whether both have the same bits, as `bits` has them."""
+    return np.array_equal(bits(first), bits(second))
+
+
 _KINDS = {"plain_layer_norm": "layer_norm", "head_layer_norm": "layer_norm", "rope_factors": "rope"}
 
 
@@ -174,6 +182,19 @@ def products(level: str, table: Table, x: F32) -> F32:
     return np.array(program.slot(1, n))
 
 
+def tile_products(level: str, table: Table, x: F32, threads: int = 1) -> F32:
+    """x tableᵀ, n × rows, as the product of a prompt."""
+    tables = native().Tables(1)
+    number = add_table(tables, table)
+    n, cols = x.shape
+    slots = [(cols, False), (table.rows, False)]
+    program = native().Program(tables, slots, [], "f16", n, level, threads)
+    program.row_step([{"kind": "quantize", "a": (0, 0), "width": cols}], False)
+    program.linear_step((0, 0), [{"table": number, "out": (1, 0)}], False)
+    run_program(program, x, prompt=True)
+    return np.array(program.slot(1, n))
+
+
 def decode(level: str, table: Table) -> F32:
     """Every row of a packed table, rows × cols."""
     if not table.group:
@@ -196,6 +217,7 @@ def run_program(
     rows: int = 0,
     tokens: npt.NDArray[np.int64] | None = None,
     wanted: tuple[int, ...] = (),
+    prompt: bool = False,
 ) -> None:
     """One pass over rows of one sequence, from position 0 on; x goes into slot 0."""
     if x is not None:
@@ -205,15 +227,23 @@ def run_program(
     which = np.zeros(rows, np.int32)
     caches = [native().Cache(program)]
     ids = every * 0 if tokens is None else tokens
-    program.run(ids, every, which, caches, np.array(wanted, np.int64))
+    program.run(ids, every, which, caches, np.array(wanted, np.int64), prompt=prompt)
 
 
 def attend(level: str, kv_type: str, i: Attention, threads: int = 1) -> F32:
     """The mix of one query, h × e, over a cache written by the level's own kernel."""
+    out: F32 = attend_rows(level, kv_type, i, i.q[None], prompt=False, threads=threads)[0]
+    return out
+
+
+def attend_rows(
+    level: str, kv_type: str, i: Attention, q: F32, *, prompt: bool = True, threads: int = 1
+) -> F32:
+    """The mixes of the queries q, n × h × e, at the last n positions of i: of a prompt or not."""
     out: F32 = native().test_attention(
         level,
         kv_type,
-        i.q,
+        q,
         i.keys,
         i.values,
         i.scale,
@@ -221,6 +251,7 @@ def attend(level: str, kv_type: str, i: Attention, threads: int = 1) -> F32:
         window=i.window,
         slopes=i.slopes,
         sinks=i.sinks,
+        prompt=prompt,
         threads=threads,
     )
     return out

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from kernels import harness
+from kernels.harness import same
 from kernels.inputs import KV_TYPES, adversarial, attention_inputs, row_inputs
 from kernels.stored import TYPES, random_table, widths
 from kernels.truths import F32, ROWS, Inputs
@@ -15,10 +16,6 @@ from kernels.truths import F32, ROWS, Inputs
 levels = pytest.mark.parametrize("level", harness.LEVELS)
 types = pytest.mark.parametrize("kind", TYPES)
 WIDTH = 100
-
-
-def same(first: F32, second: F32) -> bool:
-    return np.array_equal(harness.bits(first), harness.bits(second))
 
 
 def others() -> list[str]:

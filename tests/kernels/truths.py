@@ -19,6 +19,7 @@ F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 
 U = 2.0**-24  # half a unit in the last place of float32: the error of one rounding to nearest
+BF16 = 2.0**-8  # the same of bf16
 FLOOR = 1e-37  # absolute: what lies below the normal float32 may be flushed
 ACTIVATION = 0.5 / 32639 * 1.012  # of a block's greatest |x|: half a step, and two roundings
 
@@ -173,6 +174,19 @@ def products(x: F32, table: Stored) -> Truth:
     return Truth(value, moved + sizes * (table.sums * cols / 32 + 6) * U + flushed + FLOOR)
 
 
+def tile_products(x: F32, values: F32) -> Truth:
+    """x valuesᵀ, n × rows, of inputs and weights that are already bf16.
+
+    In float32, for each step of 32 inputs two sums of 16 terms, their sum, and its addition to what
+    was there: (steps + 17) roundings of no more than Σ |x w|, and what is below the normal float32
+    is 0 after each.
+    """
+    wide, w = x.astype(np.float64), values.astype(np.float64)
+    steps = -(-x.shape[1] // 32)
+    size = np.abs(wide) @ np.abs(w).T
+    return Truth(wide @ w.T, size * (steps + 17) * U + (x.shape[1] + 2 * steps) * FLOOR)
+
+
 @dataclass(frozen=True)
 class Attention:
     """One query over a cache: q h × e, keys and values s × g × e as they are stored."""
@@ -187,12 +201,13 @@ class Attention:
     sinks: F32 | None = None
 
 
-def attention(i: Attention) -> Truth:
+def attention(i: Attention, tiles: bool = False) -> Truth:
     """The mix of the values that the query at the last position sees, h × e.
 
     A score is off by (e/2 + 4) roundings of scale · Σ |q k| (after a soft cap also 8 of itself,
     after a slope 3 of the bias); a weight by its score's error and 8 roundings. The mix rounds
-    once a position of a split and once a split.
+    once a position of a split and once a split. In `tiles` queries, keys, values and weights are
+    rounded to bf16 besides, at most 2⁻⁸ of each.
     """
     h, e = i.q.shape
     s, g, _ = i.keys.shape
@@ -202,6 +217,8 @@ def attention(i: Attention) -> Truth:
     by = _single(i.scale)
     scores = np.einsum("gqe,sge->gqs", q, keys) * by
     off = np.einsum("gqe,sge->gqs", np.abs(q), np.abs(keys)) * abs(by) * (e / 2 + 4) * U
+    if tiles:
+        off *= 1 + 2 * BF16 / ((e / 2 + 4) * U)
     if i.softcap:
         cap = _single(i.softcap)
         scores = np.tanh(scores / cap) * cap
@@ -226,7 +243,7 @@ def attention(i: Attention) -> Truth:
     positions = s - first
     roundings = min(positions, 256) + positions // 256 + 8
     # The errors of weights are of first order only while small: 1.1 for the rest.
-    error = 1.1 * moved + size * roundings * U + FLOOR
+    error = 1.1 * moved + size * (roundings * U + (2.1 * BF16 if tiles else 0)) + FLOOR
     return Truth(value.reshape(h, e), error.reshape(h, e))
 
 

@@ -242,6 +242,10 @@ def test_native_reads_are_measured_with_the_threads_of_the_passes(
     assert (probe.read_one(), probe.read(), probe.products()) == (10, 40, 5)
     assert probe.source.endswith("by NumPy on 1 of the threads")
     assert NativeProbe(1).source.endswith("by NumPy")
+    monkeypatch.setattr(ceilings, "native_tile_rate", lambda level, threads: threads * len(level))
+    tiles = NativeProbe(4, "amx")
+    assert (tiles.read(), tiles.products()) == (40, 12)
+    assert "tiles of bf16" in tiles.source
 
 
 def test_the_peak_is_the_largest_of_the_parts(tmp_path: Path) -> None:

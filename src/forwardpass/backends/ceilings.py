@@ -48,6 +48,17 @@ def native_read_rate(threads: int, byte_count: int = READ_BYTES) -> float:
     return _native.read_rate(byte_count, threads, _TRIES)
 
 
+def native_tile_rate(level: str, threads: int) -> float:
+    """FLOP a second of `threads` threads that multiply bf16 tiles out of the first cache.
+
+    In 20 ms, and once: processors go from one rate to half of it within a tenth of a second, and
+    what is asked is what they do now.
+    """
+    from forwardpass import _native
+
+    return _native.tile_rate(level, threads, _LONG_ENOUGH)
+
+
 def product_rate() -> float:
     """FLOP a second of float32 matrix products, on the threads that BLAS uses.
 

@@ -8,8 +8,8 @@ what fits no rule is an operation on rows, and an op without a kernel is left to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 
 from forwardpass.backends.epilogues import LINEAR, Epilogues, Product
 from forwardpass.backends.slots import VIEWS, Use, View, is_wanted, row_width, views
@@ -98,6 +98,33 @@ def _use(reads: list[View | None], makes: list[View | None]) -> Use:
     return Use(tuple(read), tuple(made))
 
 
+def _without_unread(steps: Sequence[Step], logits: Value) -> list[Step]:
+    """The steps, with it noted where the results of a product are read by products alone."""
+    read = {logits}
+    for step in steps:
+        views: list[View | None] = []
+        if isinstance(step, RowStep):
+            views += [view for op in step.ops for view in (op.a, op.b)]
+        elif isinstance(step, LinearStep):
+            views += [segment.sums.residual for segment in step.segments]
+        elif isinstance(step, AttentionStep):
+            views.append(step.q)
+        else:
+            views += step.inputs
+        read |= {view.value for view in views if view is not None}
+
+    def noted(segment: Segment) -> Segment:
+        unread = segment.quantize and segment.out.value not in read
+        return replace(segment, floats=False) if unread else segment
+
+    return [
+        replace(step, segments=tuple(map(noted, step.segments)))
+        if isinstance(step, LinearStep)
+        else step
+        for step in steps
+    ]
+
+
 def _has_slot(view: View) -> bool:
     return len(view.value.shape) > 1
 
@@ -151,7 +178,7 @@ class _Fuser:
             raise GraphError("a step of all rows comes behind the wanted rows")
         logits = self.views[self.graph.logits]
         return Plan(
-            tuple(self.steps),
+            tuple(_without_unread(self.steps, logits.value)),
             tuple(self.states),
             tuple(self.ropes),
             logits.value,

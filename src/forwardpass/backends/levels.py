@@ -14,7 +14,7 @@ _REASON_FILE = "native_missing.txt"  # CMakeLists.txt installs it in the extensi
 _AVX2 = frozenset({"avx2", "fma", "f16c"})
 _VNNI = _AVX2 | {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512_vnni"}
 _BF16 = _VNNI | {"avx512_bf16"}
-_AMX = _BF16 | {"amx_tile", "amx_int8", "amx_bf16"}
+_AMX = _BF16 | {"avx512vbmi", "amx_tile", "amx_int8", "amx_bf16"}
 
 LEVELS: dict[str, frozenset[str]] = {
     "portable": frozenset(),

@@ -1,8 +1,12 @@
 """The native backend: the graph as one program of fused steps, run without the interpreter.
 
-Weights stay in the blocks that the file stores them in. Prompts run in chunks of `ROWS` rows, and
-only the last steps, behind which are the logits, run on the rows that are wanted. An op without a
-kernel runs through its reference between two parts of the program.
+Weights stay in the blocks that the file stores them in. A pass runs in chunks of rows, and only the
+last steps, behind which are the logits, run on the rows that are wanted. An op without a kernel
+runs through its reference between two parts of the program.
+
+At a level with tiles the rows of a prompt are multiplied in bf16, generated ones and the head as at
+every other level. Which way a row goes depends on nothing else, and each way has the same bits
+however rows are cut into passes and chunks.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import numpy.typing as npt
 from forwardpass import _native
 from forwardpass.backends.backend import Part, WeightSource, check_pass, has_learned_positions
 from forwardpass.backends.fusion import KERNELS, fuse
+from forwardpass.backends.pass_rows import PassRows
 from forwardpass.backends.program import Part as ProgramPart
 from forwardpass.backends.program import compiled
 from forwardpass.backends.recorder import Recorder
@@ -40,7 +45,8 @@ from forwardpass.graph.graph import Graph, Weight
 from forwardpass.graph.reference_table import REFERENCES
 from forwardpass.graph.references import F32, Ids
 
-ROWS = 64  # of a chunk
+ROWS = 64  # of a chunk: as many activations as the second cache keeps
+TILE_ROWS = 512  # of a chunk at a level with tiles: weights are turned into tiles for each chunk
 LEVEL_VARIABLE = "FORWARDPASS_ISA"
 KV_WIDTHS = {"f16": 2, "bf16": 2, "f32": 4}
 
@@ -75,17 +81,6 @@ class NativeCache:
         self.inner.fill_random(tokens, seed)
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """The rows of a pass, in the order of their sequences; `wanted` are ascending, each once."""
-
-    tokens: Ids
-    positions: Ids
-    sequences: npt.NDArray[np.int32]
-    caches: list[_native.Cache]
-    wanted: Ids
-
-
 @dataclass
 class Native:
     """Runs passes of one graph; its weights are packed when it is made.
@@ -93,6 +88,7 @@ class Native:
     `threads`: how many (0: all cores that this process may use). `kv_type`: type of the cache.
     `level`: of instructions, the best unless given. `progress` is called while
     weights are packed, `meanwhile` runs beside it. `kernels`: ops that may run in the program.
+    `rows`: the most of a chunk (0: what suits the level); changes no bit.
     """
 
     graph: Graph
@@ -103,6 +99,7 @@ class Native:
     progress: Progress | None = None
     meanwhile: Callable[[], None] | None = None
     kernels: Collection[str] = KERNELS
+    rows: int = 0
     name = "native"
     plan: Plan = field(init=False, repr=False)
     packed: PackedWeights = field(init=False, repr=False)
@@ -120,7 +117,9 @@ class Native:
             weight.name: packed_type(self.weights, weight.name, kinds)
             for weight in table_weights(self.graph)
         }
-        self.plan = fuse(self.graph, lambda name: takes_blocks(types[name]), self.kernels)
+        tiles = self.has_tiles
+        self.rows = self.rows or (TILE_ROWS if tiles else ROWS)
+        self.plan = fuse(self.graph, lambda name: tiles or takes_blocks(types[name]), self.kernels)
         tables = _native.Tables(self.threads)
         self.packed = PackedWeights(self.graph, self.weights, tables, types)
         self.packed.add(_tables_of(self.plan), self.progress, self.meanwhile)
@@ -128,7 +127,7 @@ class Native:
             self.plan,
             self.packed,
             kv_type=self.kv_type,
-            rows=ROWS,
+            rows=self.rows,
             threads=self.threads,
             level=self.level,
         )
@@ -140,6 +139,11 @@ class Native:
     @property
     def _program(self) -> _native.Program:
         return self._compiled.program
+
+    @property
+    def has_tiles(self) -> bool:
+        """Whether prompts are multiplied in bf16 tiles."""
+        return _native.has_tiles(self.level)
 
     @property
     def words(self) -> str:
@@ -192,22 +196,24 @@ class Native:
     ) -> F32:
         """One pass over `tokens` behind what is cached; logits of the wanted rows, r v.
 
-        As `Backend.run`; prompt and generated rows are computed alike.
+        As `Backend.run`; prompt and generated rows are computed alike at a level without tiles.
         """
-        return self._run([(cache, tokens, wanted)], recorder)[0]
+        return self._run([(cache, tokens, wanted)], not generated, recorder)[0]
 
     def run_batch(self, parts: Sequence[Part[NativeCache]]) -> list[F32]:
         """One pass over tokens of several sequences; the logits of each as `run` has."""
         if len({id(cache) for cache, _, _ in parts}) != len(parts):
             raise ValueError("a sequence is twice in a pass")
-        return self._run(parts, None) if parts else []
+        return self._run(parts, False, None) if parts else []
 
-    def _run(self, parts: Sequence[Part[NativeCache]], recorder: Recorder | None) -> list[F32]:
+    def _run(
+        self, parts: Sequence[Part[NativeCache]], prompt: bool, recorder: Recorder | None
+    ) -> list[F32]:
         asked: list[Sequence[int]] = []
         for cache, tokens, wanted in parts:
             asked.append([len(tokens) - 1] if wanted is None else list(wanted))
             check_pass(self.graph, tokens, asked[-1], cache.length, self._learned)
-        rows = self._rows(parts, asked)
+        rows = self._rows(parts, asked, prompt)
         lengths = [cache.length for cache, _, _ in parts]
         done = False
         try:
@@ -220,9 +226,11 @@ class Native:
         finally:
             if not done:
                 _cut(parts, lengths)
-        return self._by_part(parts, asked, rows, logits)
+        return rows.by_part([len(tokens) for _, tokens, _ in parts], asked, logits)
 
-    def _rows(self, parts: Sequence[Part[NativeCache]], asked: list[Sequence[int]]) -> _Rows:
+    def _rows(
+        self, parts: Sequence[Part[NativeCache]], asked: list[Sequence[int]], prompt: bool
+    ) -> PassRows:
         """The rows of all parts; makes room for them."""
         positions, sequences, start = [], [], 0
         wanted: set[int] = set()
@@ -236,38 +244,23 @@ class Native:
             if self._ropes.grow(end):
                 for rope, (cos, sin) in enumerate(self._ropes.tables):
                     self._program.set_rope(rope, cos, sin)
-        return _Rows(
+        return PassRows(
             np.concatenate([np.array(tokens, np.int64) for _, tokens, _ in parts]),
             np.concatenate(positions),
             np.concatenate(sequences),
             [cache.inner for cache, _, _ in parts],
             np.array(sorted(wanted), np.int64),
+            prompt,
         )
 
-    def _by_part(
-        self,
-        parts: Sequence[Part[NativeCache]],
-        asked: list[Sequence[int]],
-        rows: _Rows,
-        logits: F32,
-    ) -> list[F32]:
-        """The logits of each part's wanted rows, in the order in which they were asked for."""
-        if len(parts) == 1 and asked[0] == rows.wanted.tolist():
-            return [logits]
-        found, start = [], 0
-        for (_, tokens, _), wanted in zip(parts, asked, strict=True):
-            numbers = start + np.array(wanted, np.int64)
-            found.append(logits[np.searchsorted(rows.wanted, numbers)])
-            start += len(tokens)
-        return found
-
-    def _pass(self, rows: _Rows, recorder: Recorder | None, check: bool) -> F32:
+    def _pass(self, rows: PassRows, recorder: Recorder | None, check: bool) -> F32:
         """All chunks; the logits of the wanted rows."""
         logits: F32 = np.empty((len(rows.wanted), self._vocabulary), np.float32)
         seconds = None if recorder is None else self._times.empty()
-        for start in range(0, len(rows.tokens), ROWS):
-            low, high = (bisect_left(rows.wanted, edge) for edge in (start, start + ROWS))
-            _Chunk(self, rows, start, rows.wanted[low:high] - start, check, seconds).run()
+        for which in rows.chunks(self.rows):
+            low, high = (bisect_left(rows.wanted, edge) for edge in (which.start, which.stop))
+            wanted = rows.wanted[low:high] - which.start
+            _Chunk(self, rows, which, wanted, check, seconds).run()
             if high > low:
                 slot = self._compiled.slots.of[self.plan.logits]
                 logits[low:high] = self._program.slot(slot, high - low)
@@ -289,11 +282,11 @@ class Native:
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Up to ROWS rows on their way through the program, from row `start` of the pass on."""
+    """Some rows of a pass on their way through the program."""
 
     backend: Native
-    rows: _Rows
-    start: int
+    rows: PassRows
+    which: slice
     wanted: Ids
     check: bool
     seconds: npt.NDArray[np.float64] | None
@@ -306,7 +299,7 @@ class _Chunk:
                 self._host(part.host, part.plan[0])
 
     def _of(self, array: Ids) -> Ids:
-        return array[self.start : self.start + ROWS]
+        return array[self.which]
 
     def _program(self, part: ProgramPart) -> None:
         program = self.backend._program
@@ -314,11 +307,12 @@ class _Chunk:
             program.run(
                 self._of(self.rows.tokens),
                 self._of(self.rows.positions),
-                self.rows.sequences[self.start : self.start + ROWS],
+                self.rows.sequences[self.which],
                 self.rows.caches,
                 self.wanted,
                 first=part.first,
                 last=part.last,
+                prompt=self.rows.prompt,
                 check=self.check,
                 stamps=self.seconds is not None,
             )

@@ -139,6 +139,7 @@ class _Builder:
             "act": sums.act,
             "cap": sums.cap,
             "quantize": segment.quantize,
+            "floats": segment.floats,
         }
         return cast("_native.Segment", made)
 

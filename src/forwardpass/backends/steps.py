@@ -78,12 +78,16 @@ class Sums:
 
 @dataclass(frozen=True)
 class Segment:
-    """One product of a linear step, and where its results go."""
+    """One product of a linear step, and where its results go.
+
+    `quantize`: products read them. `floats`: something else does.
+    """
 
     node: int
     sums: Sums
     out: View
     quantize: bool = False
+    floats: bool = True
 
 
 @dataclass(frozen=True)

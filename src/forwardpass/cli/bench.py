@@ -225,9 +225,10 @@ class Session:
 
         backend, stored = loaded.backend, loaded.described.weights
         native = backend.name != REFERENCE
+        tiles = str(getattr(backend, "level", "")) if getattr(backend, "has_tiles", False) else ""
         return Bench(
             backend,
-            NativeProbe(backend.threads) if native else NumpyProbe(),
+            NativeProbe(backend.threads, tiles) if native else NumpyProbe(),
             backend.weight_bytes if stored is None or self.loading.random else stored.stored_bytes,
             together=native,
             repetitions=self.asked.repetitions,

@@ -20,8 +20,7 @@ struct Visible {
     std::int64_t begin, end, splits;
 
     Visible(const AttentionStep &step, std::int64_t position)
-        : begin(step.window && position >= step.window ? position - step.window + 1 : 0),
-          end(position + 1), splits(position / kv_split - begin / kv_split + 1) {}
+        : begin(step.first_visible(position)), end(position + 1), splits(position / kv_split - begin / kv_split + 1) {}
 };
 
 // Where the results of splits lie: one every heads × e floats, maxima and sums every `heads`.
@@ -77,17 +76,14 @@ void combine(const Heads &h, std::int64_t splits, const Parts &parts) {
             h.frame.at(step.out, h.row) + (h.head + i) * e);
 }
 
-// Blocks and the check of what was combined.
+// What products read of what was combined, and its check.
 void leave(const Heads &h, bool quantize) {
     const AttentionStep &step = h.step;
     const std::int64_t column = h.head * step.width, width = h.heads * step.width;
     const float *out = h.frame.at(step.out, h.row) + column;
     if (quantize)
-        h.frame.kernels->quantize(
-            out,
-            h.frame.slots[static_cast<std::size_t>(step.out.slot)].block_row(h.row) +
-                column / block_width,
-            width);
+        h.frame.leave_operands(out, h.frame.slots[static_cast<std::size_t>(step.out.slot)], h.row,
+                               column, width);
     if (h.frame.check) h.frame.check_row(h.thread, out, width, step.node, h.row);
 }
 
@@ -190,7 +186,8 @@ std::int64_t attention_partials(const AttentionStep &step, const Pass &pass, int
 }
 
 void run_attention(const AttentionStep &step, Frame &frame, int thread) {
-    if (attention_partials(step, frame.pass, frame.pool->threads()) > 0)
+    if (frame.tiles(false)) run_prompt_attention(step, frame, thread);
+    else if (attention_partials(step, frame.pass, frame.pool->threads()) > 0)
         run_shared(step, frame, thread);
     else run_whole(step, frame, thread);
 }

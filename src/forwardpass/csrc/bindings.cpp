@@ -45,6 +45,10 @@ std::vector<std::string> levels() {
     return names;
 }
 
+bool has_tiles(const std::string &level) {
+    return forwardpass::choose_level(level)->tiles != nullptr;
+}
+
 double read_rate(std::int64_t nbytes, int threads, int repetitions) {
     if (nbytes < 4096 || nbytes > (std::int64_t{1} << 40))
         throw std::invalid_argument("nbytes must be from 4,096 to 2^40");
@@ -52,6 +56,15 @@ double read_rate(std::int64_t nbytes, int threads, int repetitions) {
         throw std::invalid_argument("threads must be from 1 to 1024, repetitions at least 1");
     const nb::gil_scoped_release released;
     return forwardpass::read_rate(nbytes, threads, repetitions);
+}
+
+double tile_rate(const std::string &level, int threads, double seconds) {
+    const forwardpass::Tiles *tiles = forwardpass::choose_level(level)->tiles;
+    if (!tiles) throw std::invalid_argument("the level has no tiles");
+    if (threads < 1 || threads > 1024 || !(seconds > 0 && seconds <= 10))
+        throw std::invalid_argument("threads must be from 1 to 1024, seconds at most 10");
+    const nb::gil_scoped_release released;
+    return forwardpass::tile_rate(*tiles, threads, seconds);
 }
 
 using forwardpass::array;
@@ -183,8 +196,12 @@ NB_MODULE(_native, module) {
     module.def("cpu", &cpu, "What this processor and operating system let a program use.");
     module.attr("cache_block") = forwardpass::kv_block;
     module.def("levels", &levels, "Instruction-set levels that run here, best first.");
+    module.def("has_tiles", &has_tiles, nb::arg("level"),
+               "Whether the products of prompts are those of bf16 tiles.");
     module.def("read_rate", &read_rate, nb::arg("nbytes"), nb::arg("threads"),
                nb::arg("repetitions"), "Bytes a second read from memory: the best repetition.");
+    module.def("tile_rate", &tile_rate, nb::arg("level"), nb::arg("threads"), nb::arg("seconds"),
+               "FLOP a second of products of bf16 tiles from the first cache, all threads together.");
     bind_tables(module);
     forwardpass::bind_program(module);
     forwardpass::bind_sampler(module);

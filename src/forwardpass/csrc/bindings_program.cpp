@@ -133,6 +133,7 @@ Segment segment_of(nb::handle from, Program &program) {
     s.act = m.choice("act", {"none", "relu", "gelu", "gelu_erf"}, Act::none);
     s.cap = m.get<float>("cap", 0.0f);
     s.quantize = m.get<bool>("quantize", false);
+    s.floats = m.get<bool>("floats", true);
     s.node = m.get<int>("node", -1);
     m.done();
     return s;
@@ -220,8 +221,8 @@ class Taken {
 };
 
 void run(ProgramObject &self, nb::handle tokens, nb::handle positions, nb::handle sequences,
-         nb::list caches, nb::handle wanted, std::int64_t first, std::int64_t last, bool check,
-         bool stamps) {
+         nb::list caches, nb::handle wanted, std::int64_t first, std::int64_t last, bool prompt,
+         bool check, bool stamps) {
     const auto t = array<std::int64_t>(tokens, "tokens", 1);
     const auto p = array<std::int64_t>(positions, "positions", 1);
     const auto s = array<std::int32_t>(sequences, "sequences", 1);
@@ -242,7 +243,8 @@ void run(ProgramObject &self, nb::handle tokens, nb::handle positions, nb::handl
                     taken.caches.data(),
                     static_cast<std::int64_t>(taken.caches.size()),
                     all_wanted.data(),
-                    w.size};
+                    w.size,
+                    prompt};
     if (last == -1) last = static_cast<std::int64_t>(self.program.steps().size());
     self.program.prepare(pass, first, last);
     taken.take();
@@ -336,8 +338,8 @@ void bind_program(nb::module_ &module) {
         .def("set_rope", &set_rope, nb::arg("number"), nb::arg("cos"), nb::arg("sin"))
         .def("run", &run, nb::arg("tokens"), nb::arg("positions"), nb::arg("sequences"),
              nb::arg("caches"), nb::arg("wanted"), nb::arg("first") = 0, nb::arg("last") = -1,
-             nb::arg("check") = false, nb::arg("stamps") = false,
-             "Runs steps first to last - 1 for the rows of one pass.")
+             nb::arg("prompt") = false, nb::arg("check") = false, nb::arg("stamps") = false,
+             "Runs steps first to last - 1 for the rows of one pass: of a prompt, or generated.")
         .def("slot", &slot, nb::arg("number"), nb::arg("rows"),
              "The slot's memory, valid until the next run.")
         .def("stamps", &stamps, "Seconds of thread 0 in each step: its work, then its wait.")

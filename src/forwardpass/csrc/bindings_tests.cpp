@@ -140,18 +140,20 @@ Floats test_decode(const std::string &level, const std::string &type, nb::handle
 // program: cache blocks, splits and their combination. [h, e].
 Floats test_attention(const std::string &level, const std::string &kv_type, nb::handle q,
                       nb::handle keys, nb::handle values, float scale, float softcap,
-                      std::int64_t window, nb::handle slopes, nb::handle sinks, int threads) {
-    const auto query = array<float>(q, "q", 2);
+                      std::int64_t window, nb::handle slopes, nb::handle sinks, bool prompt,
+                      int threads) {
+    const auto query = array<float>(q, "q", 3);
     const auto k = array<float>(keys, "keys", 3), v = array<float>(values, "values", 3);
-    const std::int64_t s = k.shape(0), groups = k.shape(1), e = k.shape(2), h = query.shape(0);
+    const std::int64_t s = k.shape(0), groups = k.shape(1), e = k.shape(2);
+    const std::int64_t n = query.shape(0), h = query.shape(1);
     if (s < 1 || s > (1 << 24) || v.shape(0) != s || v.shape(1) != groups || v.shape(2) != e ||
-        query.shape(1) != e || threads < 1 || threads > 1024)
-        refuse("q is [h, e], keys and values [s, g, e]; threads are from 1 to 1024");
+        query.shape(2) != e || n < 1 || n > s || threads < 1 || threads > 1024)
+        refuse("q is [n, h, e], keys and values [s, g, e], n <= s; threads are from 1 to 1024");
     const KvType type = kv_type == "f32" ? KvType::f32 : kv_type == "bf16" ? KvType::bf16
                                                                            : KvType::f16;
     if (type == KvType::f16 && kv_type != "f16") refuse("kv_type: there are f16, bf16, f32");
     const Tables tables(1);
-    Program program(tables, {{h * e}, {h * e}}, {{groups, e}}, type, 1, choose_level(level),
+    Program program(tables, {{h * e}, {h * e}}, {{groups, e}}, type, n, choose_level(level),
                     threads);
     AttentionStep step;
     step.q = {0, 0};
@@ -177,16 +179,22 @@ Floats test_attention(const std::string &level, const std::string &kv_type, nb::
                                         block + cache.shape().offset(0, 1, i % groups)))
             refuse("a key or value does not fit " + kv_type);
     }
-    cache.set_length(s - 1);
-    std::copy_n(query.data, h * e, program.slot(0).row(0));
-    const std::int64_t token = 0, position = s - 1;
-    const std::int32_t sequence = 0;
+    cache.set_length(s - n);
+    const std::size_t rows = size(n);
+    std::vector<std::int64_t> tokens(rows), positions(rows);
+    const std::vector<std::int32_t> sequences(rows);
+    for (std::int64_t i = 0; i < n; ++i) {
+        positions[size(i)] = s - n + i;
+        std::copy_n(query.data + i * h * e, h * e, program.slot(0).row(i));
+    }
     Cache *const caches[] = {&cache};
-    const Pass pass{&token, &position, &sequence, 1, caches, 1, nullptr, 0};
+    const Pass pass{tokens.data(), positions.data(), sequences.data(), n, caches, 1, nullptr, 0,
+                    prompt};
     program.prepare(pass, 0, 1);
     program.run(pass, 0, 1, false, false);
-    Floats result = new_array<float>({size(h), size(e)});
-    std::copy_n(program.slot(1).row(0), h * e, result.data());
+    Floats result = new_array<float>({rows, size(h), size(e)});
+    for (std::int64_t i = 0; i < n; ++i)
+        std::copy_n(program.slot(1).row(i), h * e, result.data() + i * h * e);
     return result;
 }
 
@@ -241,7 +249,7 @@ void bind_tests(nb::module_ &module) {
                nb::arg("q"), nb::arg("keys"), nb::arg("values"), nb::arg("scale"),
                nb::arg("softcap") = 0.0f, nb::arg("window") = 0,
                nb::arg("slopes").none() = nb::none(), nb::arg("sinks").none() = nb::none(),
-               nb::arg("threads") = 1);
+               nb::arg("prompt") = false, nb::arg("threads") = 1);
     module.def("test_pool", &test_pool, nb::arg("threads"), nb::arg("count"), nb::arg("gap"));
 }
 

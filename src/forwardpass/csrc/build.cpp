@@ -90,9 +90,13 @@ SlotMemory &Program::checked(View view, std::int64_t width, bool wanted, const c
 
 const Table &Program::use_table(int number) { return frame_.tables[number] = tables_.at(number); }
 
-void Program::leave_blocks(SlotMemory &slot) {
+void Program::will_leave(SlotMemory &slot) {
     if (slot.quantized) return;
     slot.block_memory = Memory(static_cast<std::size_t>(rows_ * slot.blocks) * sizeof(XBlock));
+    if (frame_.kernels->tiles && !slot.wanted) {
+        const std::int64_t steps = (rows_ + tile_rows - 1) / tile_rows * slot.blocks;
+        slot.tile_memory = Memory(static_cast<std::size_t>(steps * tile_step));
+    }
     slot.quantized = true;
 }
 
@@ -137,7 +141,7 @@ void Program::check_op(const RowOp &op, bool wanted) {
     }
     case RowKind::quantize:
         want(op.a.column % block_width == 0, "blocks begin at a multiple of 32 columns");
-        leave_blocks(frame_.slots[static_cast<std::size_t>(op.a.slot)]);
+        will_leave(frame_.slots[static_cast<std::size_t>(op.a.slot)]);
         return;
     case RowKind::write_cache: {
         want(op.state >= 0 && op.state < static_cast<std::int64_t>(shape_->states().size()),
@@ -162,11 +166,15 @@ void Program::add(RowStep step) {
 
 void Program::check_segment(const Segment &s, const LinearStep &step) {
     const Table &table = use_table(s.table);
-    const SlotMemory &in = checked(step.in, table.cols, step.wanted, "in");
+    SlotMemory &in = checked(step.in, table.cols, step.wanted, "in");
     const bool blocks = takes_blocks(table.type);
+    in.as_blocks |= blocks;
     want(step.in.column == 0, "the input of products begins at column 0 of its slot");
     want(!blocks || in.quantized, "table " + text(s.table) + " takes blocks, but no step before " +
                                       "leaves blocks of slot " + text(step.in.slot));
+    want(in.quantized || step.wanted || !frame_.kernels->tiles,
+         "products at this level take tiles, but no step before leaves those of slot " +
+             text(step.in.slot));
     want(table.cols == in.width || table.cols % (blocks ? block_width : panel_rows) == 0,
          "table " + text(s.table) + " has " + text(table.cols) + " columns, slot " +
              text(step.in.slot) + " has " + text(in.width));
@@ -176,12 +184,24 @@ void Program::check_segment(const Segment &s, const LinearStep &step) {
         const Table &up = use_table(s.up);
         want(up.rows == table.rows && up.cols == table.cols, "gate and up differ in shape");
         want(!takes_blocks(up.type) || in.quantized, "table " + text(s.up) + " takes blocks");
+        in.as_blocks |= takes_blocks(up.type);
     }
     if (s.residual.slot >= 0) checked(s.residual, table.rows, step.wanted, "residual");
     if (s.quantize) {
         want(s.out.column == 0, "what is quantized begins at column 0 of its slot");
-        leave_blocks(out);
+        will_leave(out);
     }
+}
+
+// An even part of a thread's share, of 256 outputs or somewhat less: activations, which come from
+// the third cache, are read once for all of them.
+std::int64_t Program::tile_strips(const LinearStep &step, std::int64_t count) const {
+    const bool gated = std::any_of(step.segments.begin(), step.segments.end(),
+                                   [](const Segment &s) { return s.gate != Gate::none; });
+    const std::int64_t most = gated ? 4 : 8;
+    const std::int64_t share = (count + pool_.threads() - 1) / pool_.threads();
+    const std::int64_t parts = (share + most - 1) / most;
+    return (share + parts - 1) / parts;
 }
 
 void Program::add(LinearStep step) {
@@ -199,6 +219,10 @@ void Program::add(LinearStep step) {
     const std::int64_t share = strips.first.back() / (takes * pool_.threads());
     strips.most = std::clamp<std::int64_t>(share, 1, strips.most);
     most_strips_ = std::max(most_strips_, strips.most);
+    if (frame_.kernels->tiles && !step.wanted) {
+        strips.most_tiles = tile_strips(step, strips.first.back());
+        most_tile_strips_ = std::max(most_tile_strips_, 2 * strips.most_tiles);
+    }
     steps_.push_back({std::move(step), std::move(strips)});
 }
 
@@ -224,11 +248,12 @@ void Program::add(AttentionStep step) {
          "q and out overlap");
     if (step.quantize) {
         want(step.out.column == 0, "what is quantized begins at column 0 of its slot");
-        leave_blocks(out);
+        will_leave(out);
     }
     const std::int64_t heads = step.heads / step.groups;
     heads_ = std::max(heads_, heads);
     head_floats_ = std::max(head_floats_, heads * step.width);
+    head_width_ = std::max(head_width_, step.width);
     steps_.push_back({std::move(step), {}});
 }
 

@@ -42,7 +42,41 @@ void read_part(void *context, int thread) {
     reading.sums[thread] = sum;
 }
 
+struct Multiplying {
+    const Tiles &tiles;
+    double seconds;
+    double rates[1024] = {};
+};
+
+void multiply(void *context, int thread) {
+    using Clock = std::chrono::steady_clock;
+    constexpr std::int64_t steps = 8, rounds = 50, flop = 2 * 32 * tile_rows * tile_rows;
+    Multiplying &all = *static_cast<Multiplying *>(context);
+    const Memory operands(2 * steps * tile_step);
+    all.tiles.begin();
+    const Clock::time_point begin = Clock::now();
+    std::chrono::duration<double> took{};
+    double done = 0;
+    while (took.count() < all.seconds) {
+        all.tiles.loop(operands.data(), operands.data() + steps * tile_step, steps, rounds);
+        done += static_cast<double>(steps * rounds * flop);
+        took = Clock::now() - begin;
+    }
+    all.tiles.end();
+    all.rates[thread] = done / took.count();
+}
+
 }  // namespace
+
+double tile_rate(const Tiles &tiles, int threads, double seconds) {
+    Pool pool(threads);
+    const auto lock = pool.enter();
+    Multiplying all{tiles, seconds};
+    pool.run(multiply, &all);
+    double sum = 0;
+    for (int i = 0; i < threads; ++i) sum += all.rates[i];
+    return sum;
+}
 
 double read_rate(std::int64_t bytes, int threads, int repetitions) {
     const Memory memory(static_cast<std::size_t>(bytes));

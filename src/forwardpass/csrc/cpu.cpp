@@ -98,10 +98,15 @@ void read_caches(Cpu &cpu, std::uint32_t leaf) {
     }
 }
 
-TilePermission ask_for_tile_permission() {
 #if defined(__linux__)
-    constexpr int get_supported = 0x1021, get_permitted = 0x1022;  // ARCH_GET_XCOMP_SUPP, _PERM
-    constexpr std::uint64_t tile_data = std::uint64_t{1} << 18;
+// ARCH_GET_XCOMP_SUPP, ARCH_GET_XCOMP_PERM, ARCH_REQ_XCOMP_PERM.
+constexpr int get_supported = 0x1021, get_permitted = 0x1022, request_permission = 0x1023;
+constexpr int tile_state = 18;  // XFEATURE_XTILEDATA
+#endif
+
+TilePermission tile_permission() {
+#if defined(__linux__)
+    constexpr std::uint64_t tile_data = std::uint64_t{1} << tile_state;
     std::uint64_t supported = 0, permitted = 0;
     if (syscall(SYS_arch_prctl, get_supported, &supported) != 0) return TilePermission::unsupported;
     if (!(supported & tile_data)) return TilePermission::unsupported;
@@ -127,18 +132,30 @@ void read_features(Cpu &cpu) {
         {"avx512dq", zmm && bit(seven.ebx, 17)},
         {"avx512bw", zmm && bit(seven.ebx, 30)},
         {"avx512vl", zmm && bit(seven.ebx, 31)},
+        {"avx512vbmi", zmm && bit(seven.ecx, 1)},
         {"avx512_vnni", zmm && bit(seven.ecx, 11)},
         {"avx512_bf16", zmm && bit(seven_one.eax, 5)},
         {"amx_tile", tiles && bit(seven.edx, 24)},
         {"amx_int8", tiles && bit(seven.edx, 25)},
         {"amx_bf16", tiles && bit(seven.edx, 22)},
     };
-    if (tiles && bit(seven.edx, 24)) cpu.tile_permission = ask_for_tile_permission();
+    if (tiles && bit(seven.edx, 24)) cpu.tile_permission = tile_permission();
 }
 
 #endif
 
 }  // namespace
+
+bool may_use_tiles([[maybe_unused]] const Cpu &cpu) {
+#if defined(FORWARDPASS_X86) && defined(__linux__)
+    if (cpu.tile_permission == TilePermission::unsupported) return false;
+    if (cpu.tile_permission == TilePermission::granted) return true;
+    syscall(SYS_arch_prctl, request_permission, tile_state);
+    return tile_permission() == TilePermission::granted;
+#else
+    return false;
+#endif
+}
 
 Cpu describe_cpu() {
     Cpu cpu;

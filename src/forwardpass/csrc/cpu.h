@@ -25,4 +25,8 @@ struct Cpu {
 
 Cpu describe_cpu();
 
+// Asks the kernel for the tile registers, for all threads of this process, where it has not yet. The
+// kernel refuses where a thread's stack for signals is too small to save them.
+bool may_use_tiles(const Cpu &cpu);
+
 }  // namespace forwardpass

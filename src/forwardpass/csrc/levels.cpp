@@ -32,7 +32,10 @@ std::vector<const Kernels *> runnable_levels() {
     const bool avx2 = has(cpu, {"avx2", "fma", "f16c"}) && has_bmi2();
     const bool avx512 =
         has(cpu, {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512_vnni"});
+    const bool amx = has(cpu, {"avx512_bf16", "avx512vbmi", "amx_tile", "amx_bf16"});
     std::vector<const Kernels *> found;
+    if (avx2 && avx512 && amx && kernels_amx() && may_use_tiles(cpu))
+        found.push_back(kernels_amx());
     if (avx2 && avx512) found.push_back(kernels_avx512());
     if (avx2) found.push_back(kernels_avx2());
     found.push_back(kernels_portable());

@@ -9,6 +9,7 @@
 namespace forwardpass {
 
 // The levels of this build that this machine can run, best first; the portable one is the last.
+// Asks for the tile registers where the processor has them: without them there is no AMX level.
 std::vector<const Kernels *> runnable_levels();
 
 // The level of that name. An empty name: what the environment variable FORWARDPASS_ISA names, or

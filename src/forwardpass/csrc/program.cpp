@@ -27,6 +27,34 @@ void Frame::check_row(int thread, const float *x, std::int64_t width, int node, 
     if (!kernels->finite(x, width)) fail(thread, Fault::finite, node, row);
 }
 
+void Frame::leave_operands(const float *x, const SlotMemory &slot, std::int64_t row,
+                           std::int64_t column, std::int64_t width) const {
+    const std::int64_t block = column / block_width;
+    const Tiles *t = tiles(slot.wanted);
+    if (t) t->pack(x, slot.tile_row(row) + block * tile_step, width);
+    else if (slot.as_blocks) kernels->quantize(x, slot.block_row(row) + block, width);
+}
+
+namespace {
+
+// Tiles are the thread's while this lives.
+class HeldTiles {
+  public:
+    explicit HeldTiles(const Tiles *tiles) : tiles_(tiles) {
+        if (tiles_) tiles_->begin();
+    }
+    ~HeldTiles() {
+        if (tiles_) tiles_->end();
+    }
+    HeldTiles(const HeldTiles &) = delete;
+    HeldTiles &operator=(const HeldTiles &) = delete;
+
+  private:
+    const Tiles *tiles_;
+};
+
+}  // namespace
+
 // The first step at which something went wrong is shared as a number, not as a flag: a thread that
 // leaves a barrier late must not see a fault of the step behind it and stop one step before others.
 struct Program::Turn {
@@ -85,9 +113,7 @@ void Program::prepare(const Pass &pass, std::int64_t first, std::int64_t last) {
 }
 
 // Memory of the threads: made once, and again when sequences have more splits than before.
-void Program::make_scratch(std::int64_t splits, std::int64_t partials) {
-    const std::size_t wanted = static_cast<std::size_t>(partials) * sizeof(float);
-    if (frame_.partial.size() < wanted) frame_.partial = Memory(2 * wanted);
+void Program::make_scratch(std::int64_t splits) {
     if (frame_.scratch[0].memory.data() && splits <= splits_) return;
     const std::int64_t room = std::max(2 * splits_, splits);
     const auto floats = [](std::int64_t count) {
@@ -96,9 +122,16 @@ void Program::make_scratch(std::int64_t splits, std::int64_t partials) {
     const std::size_t sums = floats(8 * 32 * most_strips_), row = floats(added_width_);
     const std::size_t scores = floats(heads_ * kv_split), mix = floats(room * head_floats_);
     const std::size_t scalars = floats(room * heads_);
+    const std::int64_t all_rows = (rows_ + tile_rows - 1) / tile_rows * tile_rows;
+    const std::int64_t tile_columns = most_tile_strips_ * tile_rows + panel_rows;
+    const std::size_t tile_sums = most_tile_strips_ ? floats(all_rows * tile_columns) : 0;
+    const std::size_t tile_weights = floats(most_tile_strips_ * most_chunk * tile_step / 4);
+    const std::size_t attention =
+        frame_.kernels->tiles ? floats(attention_scratch(head_width_) / 4) : 0;
     std::vector<Memory> memory;
     for (int t = 0; t < threads(); ++t)
-        memory.emplace_back((2 * sums + row + scores + mix + 2 * scalars) * sizeof(float));
+        memory.emplace_back((2 * sums + row + scores + mix + 2 * scalars + tile_sums +
+                             tile_weights + attention) * sizeof(float));
     for (Scratch &scratch : frame_.scratch) {
         scratch.memory = std::move(memory.back());
         memory.pop_back();
@@ -111,6 +144,9 @@ void Program::make_scratch(std::int64_t splits, std::int64_t partials) {
         scratch.mix = take(mix);
         scratch.max = take(scalars);
         scratch.sum = take(scalars);
+        scratch.tile_sums = take(tile_sums);
+        scratch.tile_weights = reinterpret_cast<std::uint8_t *>(take(tile_weights));
+        scratch.attention = reinterpret_cast<std::uint8_t *>(take(attention));
     }
     splits_ = room;
 }
@@ -148,6 +184,7 @@ void Program::work(Turn &turn, int thread) {
     const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
     const bool stamps = turn.stamps && thread == 0;
     const Fault &fault = frame_.scratch[static_cast<std::size_t>(thread)].fault;
+    const HeldTiles tiles(frame_.tiles(false));
     Clock::time_point begin = stamps ? Clock::now() : Clock::time_point{};
     for (std::int64_t i = turn.first; i < turn.last; ++i) {
         Step &step = steps_[static_cast<std::size_t>(i)];
@@ -173,13 +210,22 @@ void Program::work(Turn &turn, int thread) {
 Fault Program::run(const Pass &pass, std::int64_t first, std::int64_t last, bool check,
                    bool stamps) {
     const auto lock = pool_.enter();
-    std::int64_t splits = 1, partials = 0;
+    std::int64_t splits = 1, partials = 0, tiles = 0;
     for (std::int64_t i = 0; i < pass.n; ++i)
         splits = std::max(splits, pass.positions[i] / kv_split + 1);
     for (const Step &step : steps_)
-        if (const AttentionStep *s = std::get_if<AttentionStep>(&step.what))
-            partials = std::max(partials, attention_partials(*s, pass, pool_.threads()));
-    make_scratch(splits, partials);
+        if (const AttentionStep *s = std::get_if<AttentionStep>(&step.what)) {
+            if (pass.prompt && frame_.kernels->tiles)
+                tiles = std::max(tiles, attention_tile_bytes(*s, pass));
+            else partials = std::max(partials, attention_partials(*s, pass, pool_.threads()));
+        }
+    const auto grow = [](Memory &memory, std::int64_t bytes) {
+        const std::size_t wanted = static_cast<std::size_t>(bytes);
+        if (memory.size() < wanted) memory = Memory(wanted + wanted / 4);
+    };
+    grow(frame_.partial, 2 * partials * static_cast<std::int64_t>(sizeof(float)));
+    grow(frame_.kv_tiles, tiles);
+    make_scratch(splits);
     frame_.pass = pass;
     frame_.check = check;
     for (Scratch &scratch : frame_.scratch) scratch.fault = {};

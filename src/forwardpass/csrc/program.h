@@ -4,6 +4,10 @@
 // first column. Steps of `wanted` rows run on the rows whose scores are asked for (r of them), whose
 // slots have r rows. All threads run every step and meet behind it; work is split by output rows,
 // by rows, or by (row, KV head, split), never inside a sum, so that their number changes no bit.
+//
+// A pass is of prompt rows or of generated ones. At a level with tiles the products of prompt rows
+// are those of bf16 tiles, but for what is computed of wanted rows alone; all other products are of
+// 16-bit integers. What a row gives depends on that and on the row, never on how many there are.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +40,7 @@ enum class RowKind : std::uint8_t {
     head_layer_norm,       // the same with a gain for each head, and no bias
     rope,           // each of `heads` parts of `width`; `rope` numbers the table of angles
     add, relu, gelu, gelu_erf, silu_multiply, gelu_multiply, softcap,
-    quantize,       // blocks of a, kept beside slot a
+    quantize,       // what products read of a, kept beside slot a: see `leave_operands`
     write_cache,    // a: keys, b: values, `heads` parts of `width` of layer state `state`
     gather,         // out (of wanted rows) = a of the rows asked for
     copy            // out = a
@@ -76,13 +80,14 @@ struct Segment {
     Gate gate = Gate::none;
     Act act = Act::none;
     float cap = 0;           // softcap of the result; 0: none
-    bool quantize = false;   // also leave blocks of out beside its slot; out.column is 0
+    bool quantize = false;   // also leave what products read of out; out.column is 0
+    bool floats = true;      // whether anything else reads out
     int node = -1;
 };
 
 // Products of one input with one or more tables, split by strips of 32 output rows.
 struct LinearStep {
-    View in;                 // blocks of it are there where a table takes blocks; column 0
+    View in;                 // what products read of it is there; column 0
     std::vector<Segment> segments;
     bool wanted = false;
 };
@@ -94,8 +99,12 @@ struct AttentionStep {
     float scale = 1, softcap = 0;
     std::int64_t window = 0;             // 0: none
     std::vector<float> slopes, sinks;    // a query head each, or empty
-    bool quantize = false;               // leave blocks of out beside its slot
+    bool quantize = false;               // also leave what products read of out
     int node = -1;
+
+    std::int64_t first_visible(std::int64_t position) const {
+        return window && position >= window ? position - window + 1 : 0;
+    }
 };
 
 struct Slot {
@@ -113,6 +122,7 @@ struct Pass {
     std::int64_t cache_count = 0;
     const std::int64_t *wanted = nullptr;    // r row numbers, ascending
     std::int64_t r = 0;
+    bool prompt = false;                     // or generated
 };
 
 // How a pass went wrong. `node` is the graph's. The first row that did is named.
@@ -131,8 +141,10 @@ struct Rope {
 // A slot's memory. Rows are padded to a multiple of 32 floats, zeros behind the width.
 struct SlotMemory {
     std::int64_t width = 0, stride = 0, blocks = 0;  // blocks: of a row
-    bool wanted = false, quantized = false;          // quantized: some step leaves blocks
-    Memory floats, block_memory;
+    bool wanted = false;
+    bool quantized = false;  // some step leaves what products read
+    bool as_blocks = false;  // some product reads blocks
+    Memory floats, block_memory, tile_memory;
 
     float *row(std::int64_t r) const {
         return reinterpret_cast<float *>(floats.data()) + r * stride;
@@ -140,19 +152,27 @@ struct SlotMemory {
     XBlock *block_row(std::int64_t r) const {
         return reinterpret_cast<XBlock *>(block_memory.data()) + r * blocks;
     }
+    // The row's first line in tiles.
+    std::uint8_t *tile_row(std::int64_t r) const {
+        return tile_memory.data() + r / tile_rows * blocks * tile_step + r % tile_rows * 64;
+    }
 };
 
 // Strips of a linear step, numbered through its segments.
 struct Strips {
     std::vector<std::int64_t> first;  // of each segment, and the end
     std::int64_t most = 1;            // that a thread takes at once
+    std::int64_t most_tiles = 1;      // likewise, of products of tiles
 };
 
 // What one thread writes while it works on a step.
 struct Scratch {
     float *sums, *ups;          // 8 rows × most strips × 32
+    float *tile_sums;           // all rows × (most strips × 32 + 16)
+    std::uint8_t *tile_weights; // a chunk of most strips
     float *row;                 // one row of the widest table that is added
     float *scores, *mix, *max, *sum;  // attention
+    std::uint8_t *attention;    // the same by tiles
     Fault fault;
     Memory memory;
 };
@@ -175,6 +195,7 @@ struct Frame {
     std::vector<Rope> ropes;
     std::vector<Scratch> scratch;      // a thread each
     Memory partial;                    // of attention over several splits: see attention_steps.cpp
+    Memory kv_tiles;                   // of attention by tiles: see attention_tiles.cpp
     std::int64_t cache_bytes;          // of the activations that a thread keeps near it
 
     float *at(View view, std::int64_t row) const {
@@ -183,7 +204,20 @@ struct Frame {
     // Keeps the fault of the lowest row.
     void fail(int thread, Fault::Kind kind, int node, std::int64_t row);
     void check_row(int thread, const float *x, std::int64_t width, int node, std::int64_t row);
+
+    // Tiles where this pass multiplies them, null where it does not.
+    const Tiles *tiles(bool wanted) const {
+        return pass.prompt && !wanted ? kernels->tiles : nullptr;
+    }
+    // Leaves what this pass's products read of x, `width` columns of a slot's row from `column` on (a
+    // multiple of 32): tiles or, where a table takes them, blocks.
+    void leave_operands(const float *x, const SlotMemory &slot, std::int64_t row,
+                        std::int64_t column, std::int64_t width) const;
 };
+
+// The most steps of 32 inputs whose weights are turned into tiles at a time: activations of 32 rows
+// fill two thirds of the first cache.
+constexpr std::int64_t most_chunk = 18;
 
 // Each is called by all threads, without a barrier behind it. `rows` are n, or r of wanted rows.
 void run_rows(const RowStep &step, Frame &frame, std::int64_t rows, int thread);
@@ -192,6 +226,10 @@ void run_linear(const LinearStep &step, const Strips &strips, Frame &frame, std:
 // Asks for the first bytes that a thread will read of a step to come; changes nothing.
 void fetch_first(const LinearStep &step, const Strips &strips, const Frame &frame, int thread);
 void run_attention(const AttentionStep &step, Frame &frame, int thread);
+// The same by tiles, where the pass multiplies them.
+void run_prompt_attention(const AttentionStep &step, Frame &frame, int thread);
+// Bytes of the tiles that it needs at a time.
+std::int64_t attention_tile_bytes(const AttentionStep &step, const Pass &pass);
 // Floats that attention needs for the splits that threads share; 0: none are.
 std::int64_t attention_partials(const AttentionStep &step, const Pass &pass, int threads);
 // Whether attention over one row leaves whole blocks of 32 with each KV head.
@@ -235,12 +273,13 @@ class Program {
     void run_step(const Step &step, int thread);
     void fetch_next(std::int64_t step, std::int64_t last, int thread);
     std::int64_t rows_of(const Step &step) const;
-    void make_scratch(std::int64_t splits, std::int64_t partials);
+    void make_scratch(std::int64_t splits);
     SlotMemory &checked(View view, std::int64_t width, bool wanted, const char *what);
     void check_op(const RowOp &op, bool wanted);
     void check_segment(const Segment &segment, const LinearStep &step);
     const Table &use_table(int number);
-    void leave_blocks(SlotMemory &slot);
+    void will_leave(SlotMemory &slot);
+    std::int64_t tile_strips(const LinearStep &step, std::int64_t count) const;
     void check_open() const;
 
     const Tables &tables_;
@@ -254,7 +293,7 @@ class Program {
     // What a pass must fit, over all steps.
     std::int64_t tokens_ = INT64_MAX, positions_ = INT64_MAX;  // less than these
     std::map<int, std::int64_t> rope_pairs_;
-    std::int64_t most_strips_ = 1, added_width_ = 0, heads_ = 0, head_floats_ = 0, splits_ = 0;
+    std::int64_t most_strips_ = 1, most_tile_strips_ = 0, added_width_ = 0, heads_ = 0, head_floats_ = 0, splits_ = 0, head_width_ = 0;
 };
 
 }  // namespace forwardpass

@@ -90,10 +90,8 @@ bool apply(const Row &r) {
         break;
     case RowKind::softcap: k.softcap(r.at(op.a), op.number, r.at(op.out), width); break;
     case RowKind::quantize:
-        k.quantize(r.at(op.a),
-                   r.frame.slots[static_cast<std::size_t>(op.a.slot)].block_row(r.row) +
-                       op.a.column / block_width,
-                   width);
+        r.frame.leave_operands(r.at(op.a), r.frame.slots[static_cast<std::size_t>(op.a.slot)],
+                               r.row, op.a.column, width);
         return true;
     case RowKind::write_cache:
         if (write_cache(r)) return true;

@@ -1,8 +1,8 @@
 // What every instruction-set level offers: one table of plain functions over pointers.
 //
-// A kernel has the same bits at every level, but for the sampler's sums: integers are exact, and
-// float32 is added in the order that the kernel's file states. Rows never depend on each other.
-// Nothing here allocates or throws.
+// A kernel has the same bits at every level that has it, but for the sampler's sums: integers are
+// exact, and float32 is added in the order that the kernel's file states. Rows never depend on each
+// other. Nothing here allocates or throws.
 #pragma once
 
 #include <cstdint>
@@ -66,6 +66,76 @@ struct Split {
     float *scratch;                  // heads × kv_split floats, 64-byte aligned
 };
 
+// Tiles of bf16, for the rows of a prompt: 16 rows of 64 bytes, 1 KB. The activations of 32 rows lie
+// one step of 32 inputs after another, two tiles each: row r of the first 16 has its inputs at
+// 64 r, the last 16 follow. The weights of 32 outputs likewise; a tile of 32 inputs × 16 outputs has
+// two inputs in each of its rows.
+constexpr std::int64_t tile_rows = 32;    // rows of activations, and outputs, of a step
+constexpr std::int64_t tile_step = 2048;  // bytes
+
+struct TileProduct {
+    const std::uint8_t *x, *w;  // activations and weights of the first step, aligned to 64 bytes
+    std::int64_t steps;
+    int rows;                   // that there are of 32
+    bool add;                   // to what `out` holds
+    float *out;                 // 32 rows (16, where there are no more) × 32 outputs
+    std::int64_t stride;        // of out, in floats
+    const std::uint8_t *next;   // asked for meanwhile: so many lines of 64 bytes a step
+    int next_lines;
+};
+
+// Keys and values of one head over one split of 256 positions, to be turned into tiles. Keys: for
+// each 16 positions the steps of 32 elements (⌈e / 32⌉). Values: for each 16 elements (an even
+// number of them, 2 · ⌈e / 32⌉) the eight steps of 32 positions. Those behind the last 32 that there
+// are are left out.
+struct KvTiles {
+    KvType type;
+    int e;                              // a multiple of 8, at most 512
+    const std::uint8_t *const *blocks;  // as in Split
+    std::int64_t key_offset, value_offset;
+    std::int64_t split, end;            // the split's number; positions there are, one of it at least
+    std::uint8_t *keys, *values;
+};
+// Bytes of the keys of a split, and as many of its values.
+constexpr std::int64_t kv_tile_bytes(std::int64_t e) { return (e + 31) / 32 * 32 * kv_split * 2; }
+
+// Up to 32 rows, each a query head at a position, against what they see of one KV head.
+struct QueryBlock {
+    int rows, e;
+    const float *const *q;                   // a row's e floats
+    const std::int64_t *begin, *end;         // visible positions, end excluded: begin < end
+    const float *slopes, *sinks;             // of each row, or null
+    float scale, softcap;
+    const std::uint8_t *keys, *values;       // tiles of split `first`; kv_tile_bytes apart
+    std::int64_t first;
+    float *const *out;                       // a row's e floats
+    std::uint8_t *scratch;                   // attention_scratch bytes, aligned to 64
+};
+// Queries, scores, weights, mixes, and two numbers a row.
+constexpr std::int64_t attention_scratch(std::int64_t e) {
+    return tile_rows * ((e + 31) / 32 * (64 + 128) + kv_split * 6 + 8);
+}
+
+struct Tiles {
+    // Make tiles the calling thread's, and give them up: products are computed in between.
+    void (*begin)();
+    void (*end)();
+    // One row's activations as bf16, each step's 64 bytes `tile_step` behind the last one's; zeros
+    // behind `width`.
+    void (*pack)(const float *x, std::uint8_t *out, std::int64_t width);
+    // Steps step … step + steps − 1 of a panel as tiles, `tile_step` bytes apart: bf16 of what
+    // `decode_row` gives. Both are multiples of 8, but for the end, in types with units of 256.
+    void (*weights)(const Table &table, std::int64_t panel, std::int64_t step, std::int64_t steps,
+                    std::uint8_t *out);
+    void (*products)(const TileProduct &product);
+    // The products of 32 rows and 32 outputs over and over, without a sum read or written: what
+    // `products` could reach at best. FLOP done: 32 · 32 · 32 · 2 a step and round.
+    void (*loop)(const std::uint8_t *x, const std::uint8_t *w, std::int64_t steps,
+                 std::int64_t rounds);
+    void (*keys_and_values)(const KvTiles &split);
+    void (*attend)(const QueryBlock &block);
+};
+
 struct Extremes { float high, low; };
 // Weights of the scores below a bound, of the others, and how many these are.
 struct Mass { double below, above; std::int64_t count; };
@@ -75,7 +145,8 @@ struct Moments { double sum, square; };
 
 struct Kernels {
     const char *level;
-    bool planes;  // whether XBlock has two planes of int8
+    bool planes;         // whether XBlock has two planes of int8
+    const Tiles *tiles;  // null: prompts take the way of all other rows
 
     // One row, `width` float32. `out` may be the same as an input.
     void (*add)(const float *a, const float *b, float *out, std::int64_t width);
@@ -155,5 +226,6 @@ inline std::int64_t panel_count(std::int64_t rows) { return (rows + panel_rows -
 const Kernels *kernels_portable();
 const Kernels *kernels_avx2();    // null where the build has none
 const Kernels *kernels_avx512();  // null where the build has none
+const Kernels *kernels_amx();     // likewise
 
 }  // namespace forwardpass
