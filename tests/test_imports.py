@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "forwardpass"
 
 # From the top down. A unit imports only from layers below its own: never from a neighbour.
-# The leaves (sampling, text) take and give arrays and ids, so they stand below the graph.
+# The leaves (constraint, sampling, text) take and give arrays and ids: they stand below the graph.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
@@ -33,7 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("graph",),
     ("config", "hub"),
     ("config_gguf_rope", "config_keys", "config_kinds", "config_rope"),
-    ("rope", "sampling", "text"),
+    ("constraint", "rope", "sampling", "text"),
     ("formats", "memory"),
     ("dtypes", "shapes", "units"),
     ("errors", "_version", "_native"),

@@ -3,6 +3,7 @@
     ForwardpassError            a fact, its details, one line of advice; exit status 1
     ├── RequestError            what was asked for is wrong; exit status 2
     │   ├── ModelNotFound       no file, alias or hub id of that name
+    │   ├── SchemaError         a JSON Schema that cannot be honoured, all its problems at once
     │   └── ContextError        more tokens than the context holds
     ├── FormatError             a file's bytes are not what the format says
     ├── ConfigError             a setting that cannot be honoured
@@ -20,7 +21,8 @@ advice. Each part is kept apart so that a terminal and an HTTP answer can lay it
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 
 class ForwardpassError(Exception):
@@ -58,6 +60,38 @@ class ModelNotFound(RequestError):
 
 class ContextError(RequestError):
     """A prompt, or a prompt and its answer, longer than the context."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaProblem:
+    """One thing in a JSON Schema that cannot be honoured: where, which keyword, why, what to do."""
+
+    pointer: str
+    keyword: str
+    reason: str
+    way_out: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.pointer or '/'}: {self.keyword} {self.reason}"
+        return f"{place}; {self.way_out}" if self.way_out else place
+
+
+class SchemaError(RequestError):
+    """A JSON Schema that cannot be honoured; `problems` holds everything found in it.
+
+    `unsatisfiable` says that the schema is understood, and that no value is valid under it.
+    """
+
+    def __init__(self, problems: Sequence[SchemaProblem], *, unsatisfiable: bool = False) -> None:
+        self.problems = tuple(problems)
+        self.unsatisfiable = unsatisfiable
+        count = len(self.problems)
+        found = "1 problem" if count == 1 else f"{count} problems"
+        super().__init__(
+            f"the JSON schema cannot be enforced: {found}",
+            *(str(problem) for problem in self.problems),
+            advice="An answer must not be looser than its schema, so nothing was generated.",
+        )
 
 
 class FormatError(ForwardpassError):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-import jsonschema  # type: ignore[import-untyped]
+import jsonschema
 import pytest
 
 from cli.running import Run

@@ -5,7 +5,7 @@ import re
 from math import prod
 from pathlib import Path
 
-import jsonschema  # type: ignore[import-untyped]
+import jsonschema
 import pytest
 
 import forwardpass as fp

@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-import jsonschema  # type: ignore[import-untyped]
+import jsonschema
 import pytest
 
 from cli.conftest import WITHOUT_NATIVE

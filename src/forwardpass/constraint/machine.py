@@ -1,0 +1,319 @@
+"""The machine: positions in a JSON text, each with its stack, moved on byte by byte.
+
+A position that exists can always be completed: nothing is entered that has no way out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+
+from forwardpass.constraint.forms import Form
+from forwardpass.constraint.frames import (
+    Around,
+    Awaited,
+    Ended,
+    Frame,
+    Frames,
+    InArray,
+    InName,
+    InNumber,
+    InObject,
+    InString,
+    InWord,
+    Phase,
+    Position,
+)
+from forwardpass.constraint.names import Names
+from forwardpass.constraint.numerals import Numerals
+from forwardpass.constraint.plans import Counts, Node
+from forwardpass.constraint.room import added, array_open, reached, zeros
+from forwardpass.constraint.searching import Search
+from forwardpass.constraint.strings import CLOSED, DEAD, Strings
+
+# How deep an item may nest in an array whose items must differ: it is read again to compare it.
+DEEPEST_ITEM = 100
+_WORDS = {0x74: b"rue", 0x66: b"alse", 0x6E: b"ull"}
+
+
+@dataclass(frozen=True, slots=True)
+class Blanks:
+    """How much white space may stand in each gap, and which bytes count as such."""
+
+    after_colon: int = 1
+    after_comma: int = 1
+    elsewhere: int = 0
+    allowed: bytes = b" "
+
+
+COMPACT, ONE, FREE = Blanks(0, 0), Blanks(), Blanks(8, 8, 8, b" \t\n\r")
+
+
+class Machine:
+    """Moves positions. Holds what all states of one grammar share."""
+
+    def __init__(
+        self, search: Search, blanks: Blanks, *, any_order: bool, repeated: bool = False
+    ) -> None:
+        self.search, self.languages = search, search.languages
+        self.strings, self.numerals = Strings(search), Numerals()
+        self.names = Names(search, any_order=any_order, repeated=repeated)
+        self.blanks = blanks
+        self.frames = Frames()
+        self._steps: dict[tuple[Frame, int], tuple[Position, ...]] = {}
+
+    def start(self, node: Node) -> Position:
+        """The position before the first byte."""
+        return self.frames.same(Awaited(node, self.blanks.elsewhere, None)), None
+
+    def step(self, position: Position, byte: int) -> tuple[Position, ...]:
+        """All positions after one more byte."""
+        frame, text = position
+        if text is not None:
+            return self._kept(self._step(frame, text, byte))
+        known = self._steps.get((frame, byte))
+        if known is None:
+            known = self._kept(self._step(frame, None, byte))
+            if len(self._steps) > self.frames.most:
+                self._steps.clear()
+            self._steps[frame, byte] = known
+        return known
+
+    def _kept(self, found: Iterator[Position]) -> tuple[Position, ...]:
+        return tuple((self.frames.same(frame), text) for frame, text in found)
+
+    def _step(self, frame: Frame, text: bytes | None, byte: int) -> Iterator[Position]:
+        if isinstance(frame, InNumber):
+            return self._number(frame, text, byte)
+        return self._move(frame, None if text is None else text + bytes([byte]), byte)
+
+    def done(self, position: Position) -> bool:
+        """Whether the text may end here."""
+        frame = position[0]
+        if isinstance(frame, InNumber):
+            return frame.around is None and self.numerals.done(frame.state)
+        return isinstance(frame, Ended)
+
+    def _move(self, frame: Frame, text: bytes | None, byte: int) -> Iterator[Position]:
+        if isinstance(frame, InString):
+            after = self.strings.step(frame.state, byte)
+            if after == CLOSED:
+                yield from self._finished(frame.around, text)
+            elif after != DEAD:
+                yield InString(after, frame.around), text
+        elif isinstance(frame, InName):
+            yield from self._name(frame, text, byte)
+        elif isinstance(frame, Awaited):
+            yield from self._value(frame, text, byte)
+        elif isinstance(frame, InObject):
+            yield from self._object(frame, text, byte)
+        elif isinstance(frame, InArray):
+            yield from self._array(frame, text, byte)
+        elif isinstance(frame, InWord):
+            if frame.left == bytes([byte]):
+                yield from self._finished(frame.around, text)
+            elif frame.left[0] == byte:
+                yield InWord(frame.left[1:], frame.around), text
+        elif isinstance(frame, Ended) and frame.blanks and byte in self.blanks.allowed:
+            yield Ended(frame.blanks - 1), text
+
+    # ---- values ------------------------------------------------------------------------
+
+    def _value(self, frame: Awaited, text: bytes | None, byte: int) -> Iterator[Position]:
+        node, around = frame.node, frame.around
+        form = node.form
+        if byte == 0x22:
+            state = self.strings.inside(form.texts)
+            if state != DEAD:
+                yield InString(state, around), text
+        elif byte in b"[{" and text is not None and _depth(text) > DEEPEST_ITEM:
+            return
+        elif byte == 0x5B:
+            for plan in node.arrays:
+                opened = (plan, Phase.OPENED, 0, zeros(plan.least), self.blanks.elsewhere, around)
+                yield InArray(*opened), text
+        elif byte == 0x7B:
+            for obj in node.objects:
+                none: frozenset[str] = frozenset()
+                blanks = self.blanks.elsewhere
+                start = (obj, Phase.OPENED, 0, none, zeros(obj.least), blanks, around)
+                yield InObject(*start), text
+        elif byte == 0x2D or 0x30 <= byte <= 0x39:
+            for numbers in form.numbers:
+                after = self.numerals.step(self.numerals.start(numbers), byte)
+                if after != DEAD:
+                    yield InNumber(after, around), text
+        elif byte in _WORDS:
+            if form.null if byte == 0x6E else (byte == 0x74) in form.booleans:
+                yield InWord(_WORDS[byte], around), text
+        elif frame.blanks and byte in self.blanks.allowed:
+            yield Awaited(node, frame.blanks - 1, around), text
+
+    def _number(self, frame: InNumber, text: bytes | None, byte: int) -> Iterator[Position]:
+        after = self.numerals.step(frame.state, byte)
+        if after != DEAD:
+            longer = None if text is None else text + bytes([byte])
+            yield InNumber(after, frame.around), longer
+        elif self.numerals.done(frame.state):
+            for position in self._finished(frame.around, text):
+                yield from self._step(*position, byte)
+
+    def _finished(self, around: Around, text: bytes | None) -> Iterator[Position]:
+        """What is around a value, once the value is complete."""
+        blanks = self.blanks.elsewhere
+        if around is None:
+            yield Ended(blanks), None
+        elif isinstance(around, InObject) or not around.plan.unique:
+            yield replace(around, phase=Phase.AFTER, blanks=blanks), text
+        else:
+            assert text is not None
+            try:
+                value = comparable(json.loads(text[around.start :], parse_float=Decimal))
+            except RecursionError:
+                return  # brackets in texts hid how deep it nests
+            if value not in around.seen:
+                seen = around.seen | {value}
+                kept = text if _needed(around.around) else None
+                yield replace(around, phase=Phase.AFTER, blanks=blanks, seen=seen, start=0), kept
+
+    # ---- arrays ------------------------------------------------------------------------
+
+    def _array(self, frame: InArray, text: bytes | None, byte: int) -> Iterator[Position]:
+        plan, phase = frame.plan, frame.phase
+        if byte == 0x5D and phase != Phase.COMMA:
+            if array_done(frame):
+                yield from self._finished(frame.around, text)
+        elif byte == 0x2C and phase == Phase.AFTER:
+            if any(True for _ in self.items(frame)):
+                yield replace(frame, phase=Phase.COMMA, blanks=self.blanks.after_comma), text
+        elif byte in self.blanks.allowed:
+            if frame.blanks:
+                yield replace(frame, blanks=frame.blanks - 1), text
+        elif phase != Phase.AFTER:
+            start = 0
+            if plan.unique:
+                start, text = (0, bytes([byte])) if text is None else (len(text) - 1, text)
+            for node, counts in self.items(frame):
+                inside = replace(
+                    frame,
+                    phase=Phase.INSIDE,
+                    index=frame.index + 1,
+                    counts=counts,
+                    blanks=0,
+                    start=start,
+                )
+                yield from self._move(Awaited(node, 0, self.frames.same(inside)), text, byte)
+
+    def items(self, frame: InArray) -> Iterator[tuple[Node, Counts]]:
+        """What the next item of an array may be, with the counts after it."""
+        plan = frame.plan
+        if frame.index >= plan.high:
+            return
+        for option in plan.at(frame.index):
+            counts = added(frame.counts, option.counts)
+            if array_open(plan, frame.index + 1, counts):
+                node = self._different(option.node, frame.seen) if frame.seen else option.node
+                if node is not None:
+                    yield node, counts
+
+    def _different(self, node: Node, seen: frozenset[tuple[str, object]]) -> Node | None:
+        """The same value but for those seen; containers differ at their end, or go on."""
+        form = node.form
+        texts = self.languages.words(str(v) for sort, v in seen if sort == "text")
+        numbers = list(form.numbers)
+        for sort, value in seen:
+            if sort == "number":
+                assert isinstance(value, Fraction)
+                numbers = [one.without(value) for one in numbers]
+        rest = replace(
+            form,
+            null=form.null and ("null", None) not in seen,
+            booleans=frozenset(b for b in form.booleans if ("boolean", b) not in seen),
+            texts=self.languages.both((form.texts, self.languages.negate(texts))),
+            numbers=tuple(n for n in numbers if n.meet(n) is not None),
+        )
+        made = Node(node.expr, rest, node.arrays, node.objects, alive=True)
+        return made if self._any_scalar(rest) or node.arrays or node.objects else None
+
+    def _any_scalar(self, form: Form) -> bool:
+        return bool(form.null or form.booleans or form.numbers or self.search.live(form.texts))
+
+    # ---- objects -----------------------------------------------------------------------
+
+    def _object(self, frame: InObject, text: bytes | None, byte: int) -> Iterator[Position]:
+        phase = frame.phase
+        if byte in self.blanks.allowed:
+            if frame.blanks:
+                yield replace(frame, blanks=frame.blanks - 1), text
+        elif phase == Phase.NAMED:
+            if byte == 0x3A and frame.value is not None:
+                inside = replace(frame, phase=Phase.INSIDE, blanks=0, value=None)
+                kept = self.frames.same(inside)
+                yield Awaited(frame.value, self.blanks.after_colon, kept), text
+        elif byte == 0x7D and phase != Phase.COMMA:
+            if object_done(frame):
+                yield from self._finished(frame.around, text)
+        elif byte == 0x2C and phase == Phase.AFTER:
+            if self.strings.inside(self.names.language(frame)) != DEAD:
+                yield replace(frame, phase=Phase.COMMA, blanks=self.blanks.after_comma), text
+        elif byte == 0x22 and phase in (Phase.OPENED, Phase.COMMA):
+            state = self.strings.inside(self.names.language(frame))
+            if state != DEAD:
+                yield InName(state, b'"', frame), text
+
+    def _name(self, frame: InName, text: bytes | None, byte: int) -> Iterator[Position]:
+        after = self.strings.step(frame.state, byte)
+        raw = frame.raw + bytes([byte])
+        if after == CLOSED:
+            for named in self.names.taken(frame.around, json.loads(raw)):
+                yield replace(named, blanks=self.blanks.elsewhere), text
+        elif after != DEAD:
+            yield InName(after, raw, frame.around), text
+
+
+def array_done(frame: InArray) -> bool:
+    """Whether an array may end after the items that it has."""
+    return frame.index >= frame.plan.arrays.low and reached(frame.counts, frame.plan.least)
+
+
+def object_done(frame: InObject) -> bool:
+    """Whether an object may end after the members that it has."""
+    plan, members = frame.plan, frame.mask.bit_count() + len(frame.others)
+    enough = plan.required & ~frame.mask == 0 and members >= plan.objects.low
+    return enough and reached(frame.counts, plan.least)
+
+
+def _needed(around: Around) -> bool:
+    """Whether an array whose items must differ is still open further out."""
+    while around is not None:
+        if isinstance(around, InArray) and around.plan.unique:
+            return True
+        around = around.around
+    return False
+
+
+def _depth(text: bytes) -> int:
+    """How many brackets are open, brackets in texts counted too."""
+    if len(text) <= DEEPEST_ITEM:
+        return 0
+    opened = text.count(b"[") + text.count(b"{")
+    return opened - text.count(b"]") - text.count(b"}")
+
+
+def comparable(value: object) -> tuple[str, object]:
+    """A key that is equal for equal JSON values, numbers being exact."""
+    if value is None:
+        return "null", None
+    if isinstance(value, bool):
+        return "boolean", value
+    if isinstance(value, str):
+        return "text", value
+    if isinstance(value, int | Decimal):
+        return "number", Fraction(value)
+    if isinstance(value, list):
+        return "array", tuple(map(comparable, value))
+    assert isinstance(value, dict)
+    return "object", frozenset((name, comparable(inner)) for name, inner in value.items())

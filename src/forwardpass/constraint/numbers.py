@@ -1,0 +1,235 @@
+"""What a schema can ask of a number: intervals, a multiple, multiples that it must not be."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from forwardpass.constraint import decimals
+from forwardpass.constraint.decimals import (
+    COUNTED,
+    EVERYTHING,
+    LARGEST,
+    SMALLEST,
+    Interval,
+    Intervals,
+)
+
+LITERAL, WRITTEN_OUT = "literal", "written out"
+_TRIED = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """A set of numbers, closed under intersection; the complement is a few such sets.
+
+    `step`: every number is a multiple of it. `never`: and of none of these. `form` is lexical,
+    for draft 4, in which 1.0 is no integer: LITERAL has neither point nor exponent, WRITTEN_OUT
+    has one.
+    """
+
+    ranges: Intervals = EVERYTHING
+    step: Fraction | None = None
+    never: frozenset[Fraction] = frozenset()
+    form: str | None = None
+
+    @property
+    def free(self) -> bool:
+        """Whether every number of JSON is in it."""
+        return self == ALL_NUMBERS
+
+    def meet(self, other: Numbers) -> Numbers | None:
+        """The numbers in both; None where there are none."""
+        if self.form and other.form and self.form != other.form:
+            return None
+        step = _common(self.step, other.step)
+        met = Numbers(
+            decimals.meet(self.ranges, other.ranges),
+            step,
+            self.never | other.never,
+            self.form or other.form,
+        )
+        return met if any_number(met) else None
+
+    def others(self) -> list[Numbers]:
+        """All other numbers, as sets that may overlap."""
+        out = []
+        if rest := decimals.outside(self.ranges):
+            out.append(Numbers(rest))
+        if self.step is not None:
+            out.append(Numbers(never=frozenset([self.step])))
+        out += [Numbers(step=step) for step in self.never]
+        if self.form:
+            out.append(Numbers(form=WRITTEN_OUT if self.form == LITERAL else LITERAL))
+        return out
+
+    def without(self, value: Fraction) -> Numbers:
+        """The same but for one number."""
+        hole = decimals.outside(decimals.point(value))
+        return replace(self, ranges=decimals.meet(self.ranges, hole))
+
+    def holds(self, value: Fraction) -> bool:
+        """Whether the number is in it, however it is written."""
+        if not decimals.holds(self.ranges, value):
+            return False
+        if self.step is not None and (value / self.step).denominator != 1:
+            return False
+        return all((value / step).denominator != 1 for step in self.never)
+
+
+ALL_NUMBERS = Numbers()
+
+
+def _common(left: Fraction | None, right: Fraction | None) -> Fraction | None:
+    """The least number that is a multiple of both."""
+    if left is None or right is None:
+        return left if right is None else right
+    scale = left.denominator * right.denominator
+    return Fraction(
+        math.lcm(left.numerator * right.denominator, right.numerator * left.denominator), scale
+    )
+
+
+def unite(sets: list[Numbers]) -> tuple[Numbers, ...]:
+    """The same numbers in fewer sets: those that differ in their intervals alone become one."""
+    out: dict[tuple[object, ...], Numbers] = {}
+    for numbers in sets:
+        key = (numbers.step, numbers.never, numbers.form)
+        known = out.get(key)
+        if known is not None:
+            numbers = replace(known, ranges=decimals.join(known.ranges, numbers.ranges))
+        out[key] = numbers
+    return (ALL_NUMBERS,) if ALL_NUMBERS in out.values() else tuple(out.values())
+
+
+def positive(numbers: Numbers) -> Intervals:
+    """The intervals above zero, within the magnitudes that are honoured."""
+    return _honoured(numbers, numbers.ranges)
+
+
+def negative(numbers: Numbers) -> Intervals:
+    """The intervals below zero, mirrored to above it."""
+    mirrored = (
+        Interval(
+            None if i.high is None else -i.high,
+            i.high_open,
+            None if i.low is None else -i.low,
+            i.low_open,
+        )
+        for i in reversed(numbers.ranges)
+    )
+    return _honoured(numbers, tuple(mirrored))
+
+
+def _honoured(numbers: Numbers, ranges: Intervals) -> Intervals:
+    """Intervals above zero; multiples only as far as 64-bit floats count by ones, points apart."""
+    counted = numbers.never or numbers.step not in (None, 1)
+    out = []
+    for interval in decimals.meet(ranges, (Interval(SMALLEST, False, LARGEST, False),)):
+        if counted and interval.low != interval.high:
+            met = interval.meet(Interval(SMALLEST, False, COUNTED, False))
+            out += [_told_apart(met)] if met is not None else []
+        else:
+            out.append(_told_apart(interval))
+    return tuple(out)
+
+
+def _told_apart(interval: Interval) -> Interval:
+    """The same without numbers that a reader of 64-bit floats takes for an end left out.
+
+    Below 1 comes 0.99999999999999999, which is read as 1.
+    """
+    low, high = interval.low, interval.high
+    assert low is not None
+    assert high is not None
+    if interval.low_open and low < COUNTED:
+        low = max(low, _halfway(float(low), math.inf))
+    if interval.high_open and high < COUNTED:
+        high = min(high, _halfway(float(high), 0.0))
+    if low >= high:
+        return interval
+    return Interval(low, interval.low_open, high, interval.high_open)
+
+
+def _halfway(end: float, towards: float) -> Fraction:
+    return (Fraction(end) + Fraction(math.nextafter(end, towards))) / 2
+
+
+def zero(numbers: Numbers) -> bool:
+    """Whether zero is in the set."""
+    return not numbers.never and decimals.holds(numbers.ranges, Fraction(0))
+
+
+def whole_step(numbers: Numbers) -> Fraction | None:
+    """The step of what can be written: a literal is whole."""
+    return _common(numbers.step, Fraction(1)) if numbers.form == LITERAL else numbers.step
+
+
+def any_number(numbers: Numbers) -> bool:
+    """Whether there is any number in the set that can be written with finitely many digits."""
+    if zero(numbers) or numbers.free:
+        return True
+    return any(found(i, numbers) for i in (*positive(numbers), *negative(numbers)))
+
+
+def found(interval: Interval, numbers: Numbers) -> bool:
+    """Whether a number of the interval (above zero, bounded) has the right multiples."""
+    return pick(interval, numbers) is not None
+
+
+def pick(interval: Interval, numbers: Numbers) -> Fraction | None:
+    """A number of the interval with the right multiples, or None where there is none."""
+    low, high = interval.low, interval.high
+    assert low is not None
+    assert high is not None
+    step = whole_step(numbers)
+    if step is None:
+        if low == high:
+            allowed = all((low / one).denominator != 1 for one in numbers.never)
+            return low if allowed else None
+        return _between(interval, low, high, numbers)
+    first, last = math.ceil(low / step), math.floor(high / step)
+    if interval.low_open and first * step == low:
+        first += 1
+    if interval.high_open and last * step == high:
+        last -= 1
+    spans = []
+    for one in numbers.never:
+        common = _common(step, one)
+        assert common is not None
+        spans.append(int(common / step))
+    for count in range(first, min(last, first + _TRIED) + 1):
+        if all(count % span for span in spans):
+            return count * step
+    return None
+
+
+def _between(
+    interval: Interval, low: Fraction, high: Fraction, numbers: Numbers
+) -> Fraction | None:
+    """A decimal within an interval that is more than a point: there always is one."""
+    scale = 1
+    while True:
+        first = math.floor(low * scale)
+        for count in range(first, first + 40):
+            value = Fraction(count, scale)
+            if interval.holds(value) and all(
+                (value / one).denominator != 1 for one in numbers.never
+            ):
+                return value
+        scale *= 10
+
+
+def cardinality(numbers: Numbers, limit: int) -> int:
+    """How many numbers are in the set, or `limit` where there are at least that many."""
+    total = int(zero(numbers))
+    for interval in (*positive(numbers), *negative(numbers)):
+        rest: Interval | None = interval
+        while rest is not None and total < limit:
+            value = pick(rest, numbers)
+            if value is None:
+                break
+            total += 1
+            rest = rest.meet(Interval(value, True, None, True))
+    return min(total, limit)

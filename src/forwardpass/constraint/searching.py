@@ -1,0 +1,168 @@
+"""What a language holds: whether it is empty, how many words it has, which is the shortest."""
+
+from __future__ import annotations
+
+import heapq
+
+from forwardpass.constraint.lang import Kind, Lang, Moves, TooLarge
+from forwardpass.constraint.regular import Languages
+
+MOST_STEPS = 20_000
+MOST_LENGTH = 4_096
+
+
+class Search:
+    """Emptiness and finite sets, found by walking derivatives; what was found is kept."""
+
+    def __init__(self, languages: Languages) -> None:
+        self.languages = languages
+        self._live: dict[Lang, bool] = {languages.empty: False, languages.all: True}
+        self._live_moves: dict[Lang, Moves] = {}
+
+    def live(self, lang: Lang) -> bool:
+        """Whether any word is in the language; exact."""
+        if lang.plain:
+            return lang.kind is not Kind.EMPTY
+        found = self._live.get(lang)
+        if found is None:
+            quick = True if lang.nullable else self._by_lengths(lang)
+            found = self._walk(lang) if quick is None else quick
+            self._live[lang] = found
+        return found
+
+    def _by_lengths(self, lang: Lang) -> bool | None:
+        """The answer for one plain language within a length range, where lengths alone give it."""
+        if lang.kind is not Kind.BOTH or len(lang.parts) != 2:
+            return None
+        dot = self.languages.any_char
+        bounds, other = lang.parts
+        if not (bounds.kind is Kind.REPEAT and bounds.parts[0] is dot):
+            bounds, other = other, bounds
+        if not (bounds.kind is Kind.REPEAT and bounds.parts[0] is dot and other.plain):
+            return None
+        if other.least >= bounds.low:
+            return bounds.high is None or other.least <= bounds.high
+        if other.most is None:
+            return True if bounds.high is None else None
+        if other.most < bounds.low:
+            return False
+        return True if bounds.high is None or other.most <= bounds.high else None
+
+    def _walk(self, start: Lang) -> bool:
+        """Search for a word, short ones first; all that a failed search saw is empty too."""
+        parents: dict[Lang, Lang | None] = {start: None}
+        heap = [(start.least, start.rank, start)]
+        while heap:
+            _, _, at = heapq.heappop(heap)
+            for _, _, to in self.languages.moves(at):
+                if to in parents:
+                    continue
+                parents[to] = at
+                known = to.nullable or (to.plain and to.kind is not Kind.EMPTY)
+                quick = True if known else self._live.get(to)
+                if quick is None:
+                    quick = self._by_lengths(to)
+                if quick:
+                    self._mark(to, parents)
+                    return True
+                if quick is None:
+                    heapq.heappush(heap, (to.least, to.rank, to))
+            if len(parents) > MOST_STEPS:
+                raise TooLarge(f"whether any text fits was not found in {MOST_STEPS:,} steps")
+        for seen in parents:
+            self._live[seen] = False
+        return False
+
+    def _mark(self, at: Lang | None, parents: dict[Lang, Lang | None]) -> None:
+        while at is not None:
+            self._live[at] = True
+            at = parents[at]
+
+    def live_moves(self, lang: Lang) -> Moves:
+        """The moves after which a word can still be completed."""
+        found = self._live_moves.get(lang)
+        if found is None:
+            moves = self.languages.moves(lang)
+            found = tuple(move for move in moves if self.live(move[2]))
+            self._live_moves[lang] = found
+        return found
+
+    def count(self, lang: Lang, limit: int) -> int:
+        """The number of words, or `limit` where there are at least that many.
+
+        A lower bound where the words are longer than the search goes.
+        """
+        if lang.kind is Kind.WORDS:
+            return min(len(lang.words), limit)
+        if not self.live(lang):
+            return 0
+        level, found = {lang: 1}, 0
+        for _ in range(MOST_LENGTH):
+            found += sum(ways for at, ways in level.items() if at.nullable)
+            if found >= limit:
+                return limit
+            following: dict[Lang, int] = {}
+            for at, ways in level.items():
+                for first, last, to in self.live_moves(at):
+                    following[to] = following.get(to, 0) + ways * (last - first + 1)
+            if sum(following.values()) >= limit:
+                return limit  # each of these beginnings has at least one word of its own
+            if not following:
+                return found
+            level = following
+        return found
+
+    def finite(self, lang: Lang, limit: int) -> list[str] | None:
+        """All words, or None where there are more than `limit` of them (or it cannot be told)."""
+        if lang.kind is Kind.WORDS:
+            return list(lang.words) if len(lang.words) <= limit else None
+        if lang.plain and lang.most is None:
+            return None
+        level = [("", lang)] if self.live(lang) else []
+        out: list[str] = []
+        for _ in range(MOST_LENGTH):
+            if not level:
+                return out if len(out) <= limit else None
+            out += [word for word, at in level if at.nullable]
+            following: list[tuple[str, Lang]] = []
+            for word, at in level:
+                for first, last, to in self.live_moves(at):
+                    if last - first + 1 + len(following) + len(out) > limit:
+                        return None
+                    following += [(word + chr(code), to) for code in range(first, last + 1)]
+            level = following
+        return None
+
+    def shortest(self, lang: Lang) -> str | None:
+        """A word of least length in code points, plain letters before others; None where empty."""
+        if not self.live(lang):
+            return None
+        heap = [(0, 0, "", lang)]
+        seen = {lang}
+        while heap:
+            length, _, word, at = heapq.heappop(heap)
+            if at.nullable:
+                return word
+            for first, last, to in self.live_moves(at):
+                if to not in seen:
+                    seen.add(to)
+                    code = _readable(first, last)
+                    heapq.heappush(heap, (length + _cost(code), to.rank, word + chr(code), to))
+        return None  # unreachable: a live language has a word
+
+
+def _readable(first: int, last: int) -> int:
+    """A code point of the range: a lower-case letter, else printable ASCII, else the first."""
+    for low, high in ((0x61, 0x7A), (0x30, 0x39), (0x41, 0x5A), (0x5D, 0x7E), (0x23, 0x5B)):
+        if first <= high and last >= low:
+            return max(first, low)
+    return 0x20 if first <= 0x20 <= last else first
+
+
+def _cost(code: int) -> int:
+    """Bytes of the shortest way to write a code point in a JSON string."""
+    if code in (0x22, 0x5C, 0x08, 0x0C, 0x0A, 0x0D, 0x09):
+        return 2
+    if code < 0x20:
+        return 6
+    return 1 if code < 0x80 else 2 if code < 0x800 else 3 if code < 0x10000 else 4
