@@ -357,6 +357,10 @@ def test_models_and_answers_show_themselves_in_a_line(model: fp.Model) -> None:
         f"<Answer {answer.text!r}, length, "
         f"Usage(prompt_tokens={len(answer.prompt)}, completion_tokens=1)>"
     )
+    going = model.stream("hello", max_tokens=1)
+    assert repr(going) == "<Generation '', 0 tokens so far>"
+    next(going)
+    assert repr(going) == f"<Generation {answer.text!r}, 1 token so far>"
 
 
 def test_the_account_of_a_real_answer_is_exact(model_path: Callable[[str], Path]) -> None:

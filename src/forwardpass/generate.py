@@ -31,7 +31,7 @@ def generate(
 
     The sequence is continued in place. At most `max_tokens` tokens come, and none beyond the
     runner's context. `take` names, by the place in the answer, tokens to go on with whatever the
-    stages would have drawn there.
+    stages would have drawn there; a step is `taken` where that was another token.
 
     Raises ComputeError, naming the place in the answer, where a pass allows no token;
     RequestError, behind the last step, for a place to take at that the answer never reached.
@@ -41,22 +41,22 @@ def generate(
     limit = min(max_tokens, runner.context - len(prompt) + 1)
     output: list[int] = []
     for index in range(limit):
-        taken = take.get(index)
+        asked = take.get(index)
         try:
             outcome = sampler.pick(
                 sequence.scores,
                 prompt=prompt,
                 output=output,
                 position=index,
-                also=() if taken is None else (taken,),
+                also=() if asked is None else (asked,),
             )
         except ComputeError as error:
             raise ComputeError(f"token {index} of the answer: {error.fact}") from error
-        token = outcome.token if taken is None else taken
+        token = outcome.token if asked is None else asked
         reason: FinishReason | None = "length" if index + 1 == limit else None
         if token in ends:
             reason = "stop"
-        yield _step(index, token, outcome, tokenizer, stream, reason, taken is not None)
+        yield _step(index, token, outcome, tokenizer, stream, reason, asked is not None)
         if reason is not None:
             if (beyond := max(take, default=0)) > index:
                 raise RequestError(
@@ -74,7 +74,7 @@ def _step(
     tokenizer: Tokenizer,
     stream: TextStream,
     reason: FinishReason | None,
-    taken: bool,
+    asked: bool,
 ) -> Step:
     # Tables may have more rows than the tokenizer has tokens; such an id stands for no text.
     known = token < tokenizer.vocab_size
@@ -83,9 +83,12 @@ def _step(
     if reason is not None:
         text += stream.finish()
     logprob, sampled_logprob = outcome.logprob, outcome.sampled_logprob
-    if taken:
-        *others, (_, logprob, sampled_logprob) = outcome.wanted
+    taken = token != outcome.token
+    if asked:
+        *others, (_, own, sampled) = outcome.wanted
         outcome = replace(outcome, wanted=tuple(others))
+        if taken:
+            logprob, sampled_logprob = own, sampled
     return Step(
         index,
         token,

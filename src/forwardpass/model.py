@@ -89,6 +89,10 @@ class Generation(Iterator[Step]):
             take=self.limits.take,
         )
 
+    def __repr__(self) -> str:
+        text, count = "".join(step.text for step in self.steps), len(self.steps)
+        return f"<Generation {text!r}, {count} token{'' if count == 1 else 's'} so far>"
+
     @cached_property
     def _breakers(self) -> frozenset[int]:
         if self.settings.dry_multiplier.value == 0:

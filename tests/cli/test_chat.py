@@ -98,10 +98,10 @@ def test_settings_are_shown_set_and_taken_back(run: Run, tiny: Path) -> None:
         greedy,
         "temperature 0.5 (request), seed 9 (request)",
         "temperature 0.5 (request), top-k 3 (request), seed 9 (request)",
-        "temperature 0.5 (request), top-k 3 (request), seed 9 (request)",
+        "temperature 0.5 (request), top-k 3 (request), seed 9 (request), max-tokens 2",
     ]
     assert "stopped after 2 tokens, the most allowed (--max-tokens)" in said
-    assert said[-2:] == [greedy, greedy]
+    assert said[-2:] == [f"{greedy}, max-tokens 2"] * 2
 
 
 def test_the_seed_of_an_answer_is_in_its_account_and_gives_it_again(
@@ -110,7 +110,7 @@ def test_the_seed_of_an_answer_is_in_its_account_and_gives_it_again(
     sampler = ("--temperature", 1.5, "--max-tokens", 8)
     done = run.ok("chat", tiny, *sampler, typed=typed("/set", "what?", "/set"))
     first, *_, last = done.err.splitlines()
-    assert first == last == "temperature 1.5 (request), a fresh seed each answer"
+    assert first == last == "temperature 1.5 (request), a fresh seed each answer, max-tokens 8"
     (seed,) = re.findall(r"^temperature 1\.5 \(request\), seed (\d+) \(engine", done.err, re.M)
     again = run.ok(
         "chat", tiny, *sampler, typed=typed("what?", "/undo", f"/set seed {seed}", "what?")
@@ -119,11 +119,30 @@ def test_the_seed_of_an_answer_is_in_its_account_and_gives_it_again(
     assert read[-1] == read[0]
 
 
+@pytest.mark.parametrize("name", ["llama.cpp", '"llama.cpp"'])
+@pytest.mark.parametrize("order", ["top_k,temperature", '["top_k", "temperature"]'])
+def test_names_are_set_with_and_without_quotes(run: Run, tiny: Path, name: str, order: str) -> None:
+    lines = typed(
+        "/set temperature 1", "/set seed 4", f"/set sampler {name}", f"/set stages {order}"
+    )
+    last = run.ok("chat", tiny, typed=lines).err.splitlines()[-1]
+    assert last.endswith("sampler llama.cpp (request), stages top_k,temperature (request)")
+
+
+def test_a_setting_whose_switch_is_off_is_told_to_be_without_effect(run: Run, tiny: Path) -> None:
+    lines = typed("/set dry_base 2", "/set dry_multiplier 1")
+    said = run.ok("chat", tiny, typed=lines).err.splitlines()
+    assert said[1] == "without effect: dry-base (dry-multiplier is off)"
+    assert len(said) == 3
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [
         ("/set temperature -1", "temperature = -1: wanted a number from 0 up"),
-        ("/set temperature warm", "/set temperature: warm is no number"),
+        ("/set temperature warm", "/set temperature: warm is no JSON value"),
+        ("/set sampler lama.cpp", "sampler = 'lama.cpp': wanted"),
+        ("/set stages temprature", "stages: no stage is called 'temprature'"),
         ("/set top_p 0", "top_p = 0: wanted a number above 0"),
         ("/set max_tokens 0", "max_tokens = 0: wanted a whole number from 1"),
         ("/set max_tokens 1.5", "max_tokens = 1.5: wanted a whole number"),

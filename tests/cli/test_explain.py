@@ -15,6 +15,7 @@ import forwardpass as fp
 from cli.conftest import SAYS
 from cli.running import Run
 from forwardpass.cli.console import WIDTH, cells, visible
+from forwardpass.cli.explain_words import share
 from forwardpass.model import Generation
 from forwardpass.trace.step import Step
 from tiny_model import END, ROWS, scripted_folder
@@ -260,8 +261,10 @@ def test_a_branch_keeps_what_came_before_and_goes_on_from_the_token_taken(
         assert ids[:3] == [first[0]["id"], first[1]["id"], other]
         assert branched[2]["drawn"] == first[2]["id"]
         with fp.load(tiny) as model:  # the tokens behind it are a function of those before
-            read = model.prepare(PROMPT).ids
-            scores = model.runner.prefill((*read, *ids[:3])).scores
+            going = model.runner.prefill(model.prepare(PROMPT).ids)
+            for token in ids[:3]:
+                model.runner.decode(going, token)
+            scores = going.scores
             best = branched[3]["best"]
             assert best["ids"][0] == int(scores.argmax())
             assert best["scores"][0] == pytest.approx(float(scores.max()), abs=1e-4)
@@ -280,7 +283,7 @@ def test_a_branch_shows_its_token_as_taken_stage_by_stage(run: Run, tiny: Path) 
     assert "3 tokens as the stages give them: 3 passes · " in done.err
     same = run.ok("explain", tiny, PROMPT, *SAMPLER, "--at", 2, "--take", first[2]["id"])
     assert token_rows(same.out)[1:] == token_rows(run.ok("explain", tiny, PROMPT, *SAMPLER).out)[1:]
-    assert "as the stages gave it" in stage_rows(same.out, 2)["taken"]
+    assert "taken" not in stage_rows(same.out, 2)
 
 
 def test_a_token_is_taken_by_its_exact_text_and_one_that_ends_the_answer_ends_it(
@@ -325,3 +328,20 @@ def test_its_help_loads_no_numbers() -> None:
     loaded = set(re.findall(r"^import time: .*\| +(\S+)$", done.stderr, flags=re.MULTILINE))
     assert "forwardpass.cli.explaining" in loaded
     assert not loaded & {"numpy", "tokenizers", "jinja2", "forwardpass._native"}
+
+
+@pytest.mark.parametrize(
+    ("chance", "text"),
+    [(0.0, "0.000"), (1e-9, "<.001"), (0.00049, "<.001"), (0.0006, "0.001"), (1.0, "1.000")],
+)
+def test_no_probability_is_called_nothing_but_nothing(chance: float, text: str) -> None:
+    assert share(chance) == text
+
+
+def test_a_token_that_hardly_could_come_keeps_the_columns_in_line(run: Run, tiny: Path) -> None:
+    asked = (tiny, PROMPT, "--temperature", 0.05, "--seed", 1, "--max-tokens", 3)
+    worst = traced(run, *asked, "--full")["steps"][1]["best"]["ids"][-1]
+    out = run.ok("explain", *asked, "--at", 1, "--take", worst).out
+    head, _, row, *_ = out.splitlines()
+    assert "<.001" in row
+    assert row[: head.index("after p") + 7].endswith(" <.001")

@@ -78,7 +78,21 @@ def test_a_replay_of_the_best_scores_says_where_they_do_not_suffice(
     place = replayed["undecided"]["index"]
     assert len(replayed["steps"]) == place
     said = run.ok("explain", "--replay", path, *unknown).out
-    assert f"unknown from token {place} on:\n  {replayed['undecided']['reason']}\n" in said
+    reason = replayed["undecided"]["reason"]
+    assert "--" not in reason
+    assert f"unknown from token {place} on:\n  {reason} (--full keeps all)\n" in said
+
+
+def test_a_branch_keeps_only_the_token_that_was_asked_for_when_it_is_replayed(
+    run: Run, tiny: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "trace.json"
+    branched = traced(run, tiny, PROMPT, *SAMPLER, "--full", "--at", 2, "--take", 17)
+    assert [step["taken"] for step in branched["steps"]] == [False, False, True] + [False] * 3
+    path.write_text(json.dumps(branched), "utf-8")
+    barred = branched["steps"][0]["id"]
+    replayed = run.ok("explain", "--replay", path, "--logit-bias", f"{barred}=-100", "--json").out
+    assert json.loads(replayed)["differs_at"] == 0
 
 
 def test_the_page_is_written_for_an_answer_and_for_a_recorded_one(
@@ -101,5 +115,12 @@ def test_a_pass_is_shown_alone_or_beside_the_answer_on_a_page(
     page = tmp_path / "pass.html"
     run.ok("explain", tiny, PROMPT, "--pass", "--html", page, *SAMPLER)
     assert page.read_text("utf-8").startswith("<!doctype html")
+    path = tmp_path / "trace.json"
+    other = ("--at", 1, "--take", 65)
+    run.ok("explain", tiny, PROMPT, "--pass", "--html", page, *SAMPLER, *other, "--trace", path)
+    assert json.loads(path.read_text("utf-8"))["steps"][1]["id"] == 65
+    assert "taken as asked" in page.read_text("utf-8")
+    run.ok("explain", tiny, PROMPT, "--pass", "--html", page, "--full", "--trace", path)
+    assert len(json.loads(path.read_text("utf-8"))["steps"][0]["best"]["ids"]) == ROWS
     found = json.loads(run.ok("explain", tiny, PROMPT, "--pass", "--json").out)
     assert "layers" in found

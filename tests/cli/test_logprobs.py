@@ -52,12 +52,12 @@ def test_any_token_can_be_asked_for_with_both_its_log_probabilities(run: Run, ti
     token_keys = {**TOKEN, "properties": {**TOKEN["properties"], "wanted": {}}}  # type: ignore[dict-item]
     jsonschema.validate(found, closed(**PLAIN, tokens={"type": "array", "items": token_keys}))
     with fp.load(tiny) as model:
-        read = list(model.prepare(PROMPT).ids)
+        going = model.runner.prefill(model.prepare(PROMPT).ids)
         for token in found["tokens"]:
             assert token["top"] == token["sampled_top"] == []
             jsonschema.validate(token["wanted"], {"type": "array", "items": WANTED})
             assert [entry["id"] for entry in token["wanted"]] == asked
-            scores = model.runner.prefill(read).scores.astype(np.float64)
+            scores = going.scores.astype(np.float64)
             own = scores - scores.max() - math.log(np.exp(scores - scores.max()).sum())
             best = np.argsort(-scores, kind="stable")[:3]
             total = math.log(np.exp((scores[best] - scores.max()) / 1.4).sum())
@@ -68,7 +68,7 @@ def test_any_token_can_be_asked_for_with_both_its_log_probabilities(run: Run, ti
                     assert entry["sampled_logprob"] == pytest.approx(sampled, abs=1e-4)
                 else:
                     assert entry["sampled_logprob"] is None
-            read.append(token["id"])
+            model.runner.decode(going, token["id"])
 
 
 def test_a_token_is_asked_for_by_its_text_too_and_once_is_enough(run: Run, tiny: Path) -> None:
@@ -140,8 +140,9 @@ def test_the_next_token_table_has_a_row_for_every_token_that_was_asked_for(
     assert [row["id"] for row in found["top"]] == [row["id"] for row in every[:2]]
     lines = run.ok("next", tiny, PROMPT, *asked).out.splitlines()
     sums = next(place for place, line in enumerate(lines) if line.startswith("  these 2 "))
+    assert lines[sums + 1] == "  asked for"
     counts = {row["id"]: row["count"] for row in found["draws"]}
-    for line, token in zip(lines[sums + 1 : sums + 3], (17, ROWS - 1), strict=True):
+    for line, token in zip(lines[sums + 2 : sums + 4], (17, ROWS - 1), strict=True):
         row = rows[token]
         chances = [f"{row['probability'][name]:.3f}" for name in ("0.5", "1.0", "1.5")]
         expected = f"{500 * row['probability']['1.0']:.1f}"

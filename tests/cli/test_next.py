@@ -151,6 +151,23 @@ def test_without_draws_there_is_no_column_for_them(run: Run, tiny: Path) -> None
     assert len(lines) == 5  # one row has no gap to another
 
 
+def test_a_token_among_the_best_is_not_shown_again_where_it_was_asked_for(
+    run: Run, tiny: Path
+) -> None:
+    found = table(run, tiny, PROMPT, "--top", 4)["top"]
+    best, other = found[1]["id"], found[3]["id"]
+    asked = (tiny, PROMPT, "--top", 3, "--id", best, "--id", other)
+    lines = run.ok("next", *asked).out.splitlines()
+    place = lines.index("  asked for")
+    assert lines[place - 1].startswith("  these 3 ")
+    ids = [line.split()[0] for line in lines if line]
+    assert ids.count(str(best)) == 1
+    assert lines[place + 1].split()[0] == str(other)
+    assert [row["id"] for row in table(run, *asked)["asked"]] == [best, other]
+    plain = run.ok("next", tiny, PROMPT, "--top", 3)
+    assert run.ok("next", tiny, PROMPT, "--top", 3, "--id", best).out == plain.out
+
+
 def test_prompts_are_made_as_run_makes_them(run: Run, tiny: Path, bare: Path) -> None:
     with fp.load(tiny) as model:
         told = model.prepare([fp.system("Be brief."), fp.user(PROMPT)], thinking=False)

@@ -59,7 +59,10 @@ def test_without_an_answer_in_the_conversation_there_is_nothing_to_explain(
     lines = [*(["what?"] if before else []), *before]
     lines = [f"/load {path}" if line == "LOAD" else line for line in lines]
     done = run.ok("chat", scripted, typed=typed(*lines, "/why", "/take 0 1"))
-    assert done.err.count("error: there is no answer to explain yet\n  ask something first\n") == 2
+    says = "there is no answer to explain yet\n  ask something first"
+    if before and before != ("/undo",):  # an answer still stands in the conversation
+        says = "the answer above can no longer be explained: its scores are not kept"
+    assert done.err.count(f"error: {says}\n") == 2
     assert "token" not in done.out
 
 
@@ -92,6 +95,22 @@ def test_take_goes_on_with_the_seed_of_the_answer_and_under_what_is_set_now(
     lines = typed("what?", "/set temperature 0", "/take 1 17", "/why 2")
     done = run.ok("chat", tiny, *SAMPLER, typed=lines)
     assert "the best score wins, no draw" in done.out
+
+
+def test_take_goes_as_far_as_is_set_now(run: Run, tiny: Path) -> None:
+    lines = typed("what?", "/set max_tokens 9", "/take 1 17", "/why")
+    done = run.ok("chat", tiny, "--max-tokens", 6, typed=lines)
+    assert len(first_cells(done.out)) == 9
+    lines = typed("what?", "/set max_tokens 3", "/take 3 17", "/take 2 17", "/why")
+    done = run.ok("chat", tiny, "--max-tokens", 6, typed=lines)
+    says = "error: token 3 is out of reach: max_tokens = 3 ends the answer before it\n"
+    assert done.err.count(says) == 1
+    assert len(first_cells(done.out)) == 3
+
+
+def test_why_of_a_long_answer_says_how_the_rest_is_shown(run: Run, tiny: Path) -> None:
+    out = run.ok("chat", tiny, "--max-tokens", 45, typed=typed("what?", "/why")).out
+    assert out.splitlines()[-1] == "… and 5 more, /why N shows one"
 
 
 def test_an_answer_can_be_taken_another_way_again_and_gone_on_from(

@@ -80,6 +80,19 @@ def test_every_figure_is_the_traces_and_there_is_no_other(model: Model, way: str
     assert len(page.figures) > 30 * len(trace["steps"])
 
 
+@pytest.mark.parametrize("way", ["drawn", "all scores", "few scores"])
+def test_what_a_table_leaves_out_of_the_kept_scores_and_of_the_others_is_told(
+    model: Model, way: str
+) -> None:
+    trace = trace_of(model, **WAYS[way])
+    page = Page.of(explain_page(trace))
+    shown = {figure.pointer for figure in page.figures}
+    for i, step in enumerate(trace["steps"]):
+        kept, count = f"/steps/{i}/best/ids", len(step["best"]["ids"])
+        assert ((kept, f"{count:,}") in page.counts) == (way != "few scores")
+        assert (f"/steps/{i}/best/rest" in shown) == (step["best"]["rest"] > 0)
+
+
 def test_a_trace_with_packed_scores_has_the_page_of_one_with_lists(model: Model) -> None:
     trace = packed(trace_of(model, **WAYS["all scores"]))
     assert "ids" not in trace["steps"][0]["best"]

@@ -162,8 +162,10 @@ def test_no_order_makes_a_forbidden_token_legal_again() -> None:
     [
         (5, "stages = 5: wanted names of stages"),
         ([1, 2], r"stages = \[1, 2\]: wanted names of stages"),
-        ("", "stages: no stage is called ''"),
-        ("temperature,,top_k", "stages: no stage is called ''"),
+        ("", "stages: an empty name among the stages"),
+        ("temperature,,top_k", "stages: an empty name among the stages"),
+        ("a, ,b", "stages: an empty name among the stages"),
+        ("TOP_K,temperature", r"stages: no stage is called 'TOP_K'  \(did you mean top_k\?\)"),
         ("temperature,topk", r"stages: no stage is called 'topk'  \(did you mean top_k\?\)"),
         ("x" * 1000, r"stages: no stage is called 'x{1,60}"),
         ("temperature,top_k,temperature", "stages: temperature is given twice"),
@@ -181,6 +183,16 @@ def test_an_order_that_is_none_is_refused_with_what_is_wrong(given: object, fact
     with pytest.raises(RequestError, match=fact) as caught:
         resolve({"stages": given})
     assert len(caught.value.fact) < 200
+
+
+@pytest.mark.parametrize("given", ["temperature,mask", "dry,temperature,top_k,mask"])
+def test_a_stage_too_late_in_an_order_has_two_ways_out_and_both_work(given: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        resolve({"stages": given})
+    assert caught.value.advice == "name it before temperature, or leave it out"
+    without = given.removesuffix(",mask")
+    for order in (without, without.replace("temperature", "mask,temperature")):
+        assert "mask" in resolve({"stages": order}).rules.order
 
 
 @pytest.mark.parametrize("stage", [name for name in SWITCHES if name != "temperature"])

@@ -73,6 +73,23 @@ def test_settings_that_a_greedy_choice_never_looks_at_are_named() -> None:
     assert resolve({}, {"do_sample": False, "top_p": 0.9}).without_effect() == ()
 
 
+def test_settings_whose_switch_is_off_are_named_with_it() -> None:
+    asked = {"dry_base": 2, "xtc_threshold": 0.2, "penalty_last_n": 4, "temperature": 1}
+    penalties = ("repetition_penalty", "frequency_penalty", "presence_penalty")
+    assert resolve(asked).without_switch() == {
+        "xtc_threshold": ("xtc_probability",),
+        "penalty_last_n": penalties,
+        "dry_base": ("dry_multiplier",),
+    }
+    for name in penalties:
+        assert "penalty_last_n" not in resolve({**asked, name: 1.5}).without_switch()
+    on = {"dry_multiplier": 1, "xtc_probability": 0.1, "presence_penalty": 1}
+    assert resolve({**asked, **on}).without_switch() == {}
+    greedy = resolve({**asked, "temperature": 0})
+    assert list(greedy.without_switch()) == ["penalty_last_n", "dry_base"]
+    assert resolve({"sampler": "llama.cpp"}).without_switch() == {}
+
+
 # For each setting the ends of its range as they are held, and values just outside or of no use.
 ENDS: dict[str, tuple[list[object], list[object]]] = {
     "temperature": ([0.0, 5e-324, 100.0], [-0.001, -5e-324]),

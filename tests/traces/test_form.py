@@ -190,6 +190,13 @@ def key(place: object, part: str) -> str | int:
         ("steps/0/interval", [0.5, 0.25], "the lower one first"),
         ("steps/0/interval", None, "wanted a list"),
         ("steps/0/rank", 0, "wanted a whole number"),
+        ("steps/0/interval", [0.0, 0.03], r"rank = 3: wanted 1 where the interval begins at 0"),
+        ("steps/1/rank", 2, r"rank = 2: wanted 1 where the interval begins at 0, and only there"),
+        ("steps/0/rank", 417, "wanted a whole number"),
+        ("steps/0/interval", [0.2685, 0.29], r"interval = .*: wanted one around the number drawn"),
+        ("steps/0/interval", [0.26, 0.3004], r"interval = .*: wanted one as wide as the token's"),
+        ("steps/0/taken", True, "taken = True: wanted false where id is the token"),
+        ("steps/1/finish_reason", "stop", r"steps\[1\].finish_reason = 'stop': wanted null"),
         ("steps/0/finish_reason", "bored", "wanted stop, length or null"),
         ("steps/0/finish_reason", {}, "wanted stop, length or null"),
         ("steps/0/best/ids", [3, 4], r"best: 2 token ids, 256 scores"),
@@ -203,10 +210,21 @@ def key(place: object, part: str) -> str | int:
         ("steps/0/best/log_sum", 1.0, "do not add up to log_sum"),
         ("steps/0/stages/2/survivors", 0, "survivors = 0: wanted"),
         ("steps/0/stages/2/mass", 0, "mass = 0: wanted"),
+        ("steps/0/stages/1/survivors", 9, r"stages\[1\]\.survivors = 9: wanted 416, as before"),
+        ("steps/0/stages/0/survivors", 9, r"stages\[1\]\.survivors = 416: wanted at most 9"),
+        ("steps/0/stages/2/mass", 0.5, r"stages\[2\]\.mass = 0\.5: wanted 1\.0, as before a stage"),
+        ("steps/0/stages/4/mass", 0.5, r"stages\[4\]\.mass = 0\.5: wanted .*, as before a stage"),
+        ("steps/0/stages/5/best", 5, r"stages\[5\]\.best = 5: wanted \d+, as before a stage"),
+        ("steps/0/stages/3/best_probability", 0.5, r"stages\[3\]\.best_probability = 0\.5: wanted"),
         ("steps/0/stages/2/name", "heat", "wanted 'temperature'"),
         ("steps/0/stages/2", ..., "stages, and the settings have others"),
         ("steps/0/stages/9/value", 3.0, "by what the trace says elsewhere"),
         ("steps/0/after", [], "0 tokens: wanted 1 to 32"),
+        ("steps/0/after/31", ..., r"after = .*: wanted 32 tokens, of 416"),
+        ("steps/0/after/9/id", 327, r"after = .*: wanted each token once"),
+        ("steps/0/after/9/logprob", -0.5, r"after\[9\]\.logprob = -0\.5: wanted at most -"),
+        ("steps/0/after/2/id", 94, r"after\[2\]\.id = 94: wanted \d+, drawn at rank 3"),
+        ("steps/0/after/0/id", 5, r"after\[0\]\.id = 5: wanted \d+, the best that the stages left"),
         ("steps/0/after/0/logprob", 900.0, "wanted a number"),
         ("steps/0/wanted/0/id", ROWS, "wanted a whole number"),
     ],
@@ -312,6 +330,9 @@ def test_a_trace_is_written_over_a_trace_and_over_nothing_else(
         with pytest.raises(fp.RequestError, match=says):
             fp.write_trace(trace, place)
     assert other.read_text("utf-8") == "mine"
+    answer: Any = model.generate("hello", max_tokens=1)
+    with pytest.raises(fp.RequestError, match=r"wanted a Trace, which answer\.trace\(\) gives"):
+        fp.write_trace(answer, path)
     with pytest.raises(fp.RequestError, match="No such file"):
         fp.read_trace(tmp_path / "nowhere.json")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.json", "notes.txt"]

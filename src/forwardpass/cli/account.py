@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from forwardpass.cli.console import cells
+from forwardpass.sampling.rules import ADJUSTING
 from forwardpass.units import exact, short, size
 
 if TYPE_CHECKING:
@@ -47,6 +49,10 @@ _DETAILS = {
     ),
     "xtc_probability": ("xtc_threshold",),
 }
+
+# Columns of a line of settings, and how many they may take together before they are broken up.
+BROKEN_AT = 100
+ONE_LINE = 130
 
 _WHY_GREEDY = {
     "request": "temperature 0 in the request",
@@ -124,9 +130,10 @@ def run_lines(model: Model, sampling: SamplingSettings) -> Iterator[str]:
     """How tokens were chosen, and on what the passes ran."""
     backend = model.runner.backend
     threads = plural(backend.threads, "thread")
-    yield f"{sampling_words(sampling)} · {backend.words}, {threads}"
+    yield sampling_words(sampling, tail=f" · {backend.words}, {threads}")
     if unused := sampling.without_effect():
         yield f"without effect where the choice is greedy: {', '.join(map(_option, unused))}"
+    yield from switch_lines(sampling)
     yield from engine_lines(model)
 
 
@@ -137,17 +144,53 @@ def engine_lines(model: Model) -> Iterator[str]:
     yield from model.notes
 
 
-def sampling_words(sampling: SamplingSettings) -> str:
-    """The settings that are in force, each with its source."""
-    words = [f"greedy ({_WHY_GREEDY[sampling.temperature.source]})"] if sampling.greedy else []
+def switch_lines(sampling: SamplingSettings) -> Iterator[str]:
+    """Which settings the request made whose main switch is off, where there are any."""
+    unused = sampling.without_switch()
+    words = [f"{_option(name)} ({_are_off(switches)})" for name, switches in unused.items()]
+    if words:
+        yield f"without effect: {', '.join(words)}"
+
+
+def _are_off(names: Sequence[str]) -> str:
+    *others, last = map(_option, names)
+    return f"{', '.join(others)} and {last} are off" if others else f"{last} is off"
+
+
+def sampling_words(sampling: SamplingSettings, *more: str, tail: str = "") -> str:
+    """The settings that are in force, each with its source, and what else is told among them.
+
+    In one line, or where that takes more than ONE_LINE columns in lines of BROKEN_AT, broken behind
+    commas; `tail` ends the last one.
+    """
+    parts = [[f"greedy ({_WHY_GREEDY[sampling.temperature.source]})"]] if sampling.greedy else []
     acting = _ON_SCORES if sampling.greedy else _ON_DRAWS | _ON_SCORES
     in_force = [name for name, off in acting.items() if getattr(sampling, name).value != off]
     details = dict.fromkeys(detail for name in in_force for detail in _DETAILS.get(name, ()))
     stated = [name for name in details if getattr(sampling, name).source != "engine default"]
     for name in (*in_force, *stated):
         setting = getattr(sampling, name)
-        words.append(f"{_option(name)} {_value(setting.value)} ({setting.source})")
-    return ", ".join(words)
+        first, *others = _values(name, setting.value)
+        parts.append([f"{_option(name)} {first}", *others])
+        parts[-1][-1] += f" ({setting.source})"
+    return _broken([*parts, *([word] for word in more)], tail)
+
+
+def _broken(parts: Sequence[Sequence[str]], tail: str) -> str:
+    """Parts, each of one value or several, as a text with its commas; `sampling_words` says how."""
+    whole = ", ".join(",".join(values) for values in parts)
+    if cells(whole) <= ONE_LINE:
+        return whole + tail
+    pieces: list[str] = []
+    for *values, last in parts:
+        pieces += [*(f"{value}," for value in values), f"{last}, "]
+    pieces[-1] = pieces[-1].removesuffix(", ") + tail
+    lines = [""]
+    for piece in pieces:
+        if lines[-1] and cells(f"{lines[-1]}{piece}".rstrip()) > BROKEN_AT:
+            lines.append("  ")
+        lines[-1] += piece
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:
@@ -155,13 +198,19 @@ def plural(count: int, one: str, many: str | None = None) -> str:
     return f"{exact(count)} {one if count == 1 else many or one + 's'}"
 
 
-def _value(value: object) -> str:
+def _values(name: str, value: object) -> list[str]:
+    """A setting's value as it is shown, a list of texts one by one.
+
+    Stages that adjust scores go unsaid where they are all there in their own order, as they are
+    whenever nobody names one.
+    """
+    if name == "stages" and isinstance(value, tuple) and value[: len(ADJUSTING)] == ADJUSTING:
+        value = value[len(ADJUSTING) :]
     if isinstance(value, tuple) and all(isinstance(item, str) for item in value):
-        shown = (item if item.isidentifier() else repr(item) for item in value)
-        return ",".join(shown) if value else "none"
+        return [item if item.isidentifier() else repr(item) for item in value] or ["none"]
     if isinstance(value, tuple):
-        return f"of {plural(len(value), 'token')}"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+        return [f"of {plural(len(value), 'token')}"]
+    return [f"{value:g}" if isinstance(value, float) else str(value)]
 
 
 def _option(name: str) -> str:

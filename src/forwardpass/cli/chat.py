@@ -25,6 +25,7 @@ from forwardpass.cli.groups import with_groups
 from forwardpass.cli.options import Model as Reference
 from forwardpass.errors import ForwardpassError, RequestError, did_you_mean
 from forwardpass.hub.paths import written
+from forwardpass.options import limits_of
 from forwardpass.sampling.ranges import ENGINE_DEFAULTS
 from forwardpass.text.messages import assistant, check_text, load_conversation, system, user
 
@@ -116,6 +117,8 @@ class Session:
         for line in (*account.work_lines(answer), *account.limit_lines(going, answer)):
             note(line)
         note(account.sampling_words(answer.sampling))  # with the seed that gives it again
+        for line in account.switch_lines(answer.sampling):
+            note(line)
         if answer.steps:
             self.last = going
         if stopped:
@@ -182,8 +185,9 @@ class Session:
             )
         token = token_named(self.model, named, f"/take {place}")
         settings = self.model.settings(**self.options)
+        limits = limits_of(self.options, self.model.description.config.vocab_size)
         try:
-            other = branch(going, int(place), token, settings)
+            other = branch(going, int(place), token, settings, limits)
         except KeyboardInterrupt:
             note("\nstopped; the answer stays as it was")
             return
@@ -191,6 +195,10 @@ class Session:
             self.messages = [*self.messages[:-1], assistant(other.answer().text)]
 
     def _explained(self) -> Generation:
+        if self.last is None and any(said["role"] == "assistant" for said in self.messages):
+            raise RequestError(
+                "the answer above can no longer be explained: its scores are not kept"
+            )
         if self.last is None:
             raise RequestError("there is no answer to explain yet", advice="ask something first")
         return self.last
@@ -220,7 +228,12 @@ class Session:
             self.options = options
         settings = self.model.stated_settings(**self.options)
         drawn = not settings.greedy and settings.seed.value is None
-        note(account.sampling_words(settings) + (", a fresh seed each answer" if drawn else ""))
+        more = ["a fresh seed each answer"] if drawn else []
+        if (limit := self.options.get("max_tokens")) is not None:
+            more.append(f"max-tokens {limit}")
+        note(account.sampling_words(settings, *more))
+        for line in account.switch_lines(settings):
+            note(line)
 
     def save(self, text: str) -> None:
         """Writes the conversation as JSON; an existing file is not overwritten."""
@@ -299,10 +312,13 @@ def _is_place(text: str) -> bool:
 
 
 def _json_value(name: str, text: str) -> object:
+    """What was typed as a setting's value: JSON, but that names may go without quotes."""
+    if name in ("sampler", "stages") and not text.startswith(('"', "[")):
+        return text
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise RequestError(f"/set {name}: {text} is no number") from None
+        raise RequestError(f"/set {name}: {text} is no JSON value") from None
 
 
 def _path(text: str, name: str) -> Path:

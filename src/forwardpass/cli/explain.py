@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -57,8 +58,8 @@ class TableOptions:
         typer.Option("--rows", metavar="N", help=f"the most tokens in the first table ({ROWS})"),
     ] = None
 
-    def check(self) -> None:
-        """Refuses numbers that no table has."""
+    def check(self, tokens: int | None) -> None:
+        """Refuses numbers that no table has; `tokens`: the most of the answer."""
         for name, value, least, most in (
             *(("token", number, 0, None) for number in self.token or ()),
             ("top", self.top, 1, MOST_BEST),
@@ -67,6 +68,9 @@ class TableOptions:
             if value is not None and not (least <= value <= (most or value)):
                 upto = " up" if most is None else f" to {most}"
                 raise RequestError(f"--{name} {value}: wanted a whole number from {least}{upto}")
+        if tokens is not None and 0 < tokens <= (last := max(self.token or [0])):
+            has = f"tokens 0 to {tokens - 1}" if tokens > 1 else "token 0 only"
+            raise RequestError(f"--token {last}: an answer of --max-tokens {tokens} has {has}")
 
     def print(self, trace: Trace, token: int = 0) -> None:
         """Prints the tables; `token` is shown stage by stage where none was asked for."""
@@ -74,12 +78,29 @@ class TableOptions:
             data(line)
 
 
+def _file(option: str) -> Callable[[str], Path]:
+    """Reads the name of a file; an empty one would be the folder `.`."""
+
+    def read(text: str) -> Path:
+        if not text:
+            raise RequestError(f"{option} '': wanted the name of a file")
+        return Path(text)
+
+    return read
+
+
 @dataclass(frozen=True)
 class TraceOptions:
     """What is kept of an answer, looked at again, or taken another way."""
 
     trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="FILE", help="write the trace as JSON as well")
+        Path | None,
+        typer.Option(
+            "--trace",
+            metavar="FILE",
+            parser=_file("--trace"),
+            help="write the trace as JSON as well",
+        ),
     ] = None
     full: Annotated[
         bool, typer.Option("--full", help="keep all scores in the trace, not the 256 best")
@@ -89,6 +110,7 @@ class TraceOptions:
         typer.Option(
             "--replay",
             metavar="FILE",
+            parser=_file("--replay"),
             help="look at a trace again; with sampler options: what these would have taken",
         ),
     ] = None
@@ -97,18 +119,25 @@ class TraceOptions:
     ] = None
     take: Annotated[
         str | None,
-        typer.Option("--take", metavar="ID", help="that token, by its id or its exact text"),
+        typer.Option(
+            "--take", metavar="ID", help="that token, by its id or exact text; digits are an id"
+        ),
     ] = None
 
-    def check(self, json: bool) -> None:
-        """Refuses what does not go together."""
+    def check(self, html: Path | None, json: bool, inside: bool) -> None:
+        """Refuses what does not go together; `inside`: what --json prints is a pass, no trace."""
         if (self.at is None) != (self.take is None):
             has, wants = ("--at", "--take ID") if self.take is None else ("--take", "--at N")
             raise RequestError(f"{has} needs {wants}")
         if self.at is not None and self.at < 0:
             raise RequestError(f"--at {self.at}: wanted a place in the answer, from 0 up")
-        if self.full and not (json or self.trace):
-            raise RequestError("--full needs --trace FILE or --json: the tables show no more by it")
+        if self.take == "":
+            raise RequestError("--take '': wanted the id of a token, or its exact text")
+        if self.full and not (self.trace or (json and not inside)):
+            wants = "--trace FILE" if inside else "--trace FILE or --json"
+            raise RequestError(f"--full needs {wants}: the tables show no more by it")
+        if html and self.trace and os.path.realpath(html) == os.path.realpath(self.trace):
+            raise RequestError("--trace and --html name one file")
 
 
 @dataclass(frozen=True)
@@ -170,8 +199,7 @@ def command(
     json: Json = False,
 ) -> None:
     """Answers once and shows why: for each token its score, the stages, and the draw."""
-    tables.check()
-    traces.check(json)
+    tables.check(None if traces.replay or inside.inside else answer.max_tokens)
     if json and not inside.inside:
         _refuse("--json prints the whole trace", tables)
     if not inside.inside:
@@ -191,10 +219,14 @@ def command(
         raise RequestError(
             "there is no MODEL", advice="forwardpass explain MODEL PROMPT, or --replay FILE"
         )
+    if inside.inside and page is None:
+        _refuse("--pass shows no answer", tables, traces, answer)
+    if inside.inside:
+        _refuse("--pass prints no answer's tables", tables)
+    traces.check(html, json, inside.inside)
     _check_trace(traces.trace)
     options: Options = {**template.chosen(), **answer.chosen()}
     if inside.inside:
-        _refuse("--pass shows no answer", tables, traces, *([] if page else [answer]))
         from forwardpass.cli.explain_pass import on_reference
 
         engine = on_reference(engine)
@@ -204,7 +236,7 @@ def command(
             options["keep_scores"] = loaded.description.config.vocab_size
         request = prompt.request(loaded, text)
         if inside.inside:
-            _show_pass(loaded, request, options, inside, page, json)
+            _show_pass(loaded, request, options, inside, traces, page, json)
         else:
             _show_answer(loaded, request, options, tables, traces, page, json)
 
@@ -247,18 +279,12 @@ def _show_answer(
     json: bool,
 ) -> None:
     """Answers, prints, writes; what came before Ctrl-C counts."""
-    taken = None if traces.take is None else token_named(model, traces.take, "--take")
-    going = begin(model, prompt, options)
-    at, before = traces.at, None
-    stopped = _go(going, None if at is None else at + 1)
-    if at is not None and taken is not None and not stopped:
-        before, going = going, branch(going, at, taken)
-        stopped = _go(going)
+    before, going, stopped = _answer(model, prompt, options, traces)
     trace = going.trace()
     try:
         _write(trace, traces.trace, page)
     finally:  # a file that cannot be written takes nothing away
-        _print(trace, tables, at or 0, json)
+        _print(trace, tables, traces.at or 0, json)
     if not json:
         if before is not None:
             tokens = account.plural(len(before.steps), "token")
@@ -267,6 +293,19 @@ def _show_answer(
             note(line)
     if stopped:
         raise KeyboardInterrupt
+
+
+def _answer(
+    model: Model, prompt: Prompt, options: Options, traces: TraceOptions
+) -> tuple[Generation | None, Generation, bool]:
+    """The answer that another token was taken in, if one was; the answer; whether Ctrl-C came."""
+    taken = None if traces.take is None else token_named(model, traces.take, "--take")
+    going, at = begin(model, prompt, options), traces.at
+    stopped = _go(going, None if at is None else at + 1)
+    if at is None or taken is None or stopped:
+        return None, going, stopped
+    other = branch(going, at, taken)
+    return going, other, _go(other)
 
 
 def _print(trace: Trace, tables: TableOptions, token: int, json: bool) -> None:
@@ -290,14 +329,16 @@ def _go(going: Generation, most: int | None = None) -> bool:
     return False
 
 
-def _write(trace: Trace, path: Path | None, page: Page | None) -> None:
+def _write(
+    trace: Trace, path: Path | None, page: Page | None, look: dict[str, object] | None = None
+) -> None:
     if path is not None:
         from forwardpass.trace.files import write_trace
 
         write_trace(trace, path)
         note(f"trace written to {path}")
     if page is not None:
-        page.write(trace)
+        page.write(trace, look)
 
 
 def _show_pass(
@@ -305,6 +346,7 @@ def _show_pass(
     prompt: Prompt,
     options: Options,
     inside: PassOptions,
+    traces: TraceOptions,
     page: Page | None,
     json: bool,
 ) -> None:
@@ -314,9 +356,8 @@ def _show_pass(
     look = inside.look(model, prompt, options)
     stopped = False
     if page is not None:
-        going = begin(model, prompt, options)
-        stopped = _go(going)
-        page.write(going.trace(), pass_dict(model, look))
+        _, going, stopped = _answer(model, prompt, options, traces)
+        _write(going.trace(), traces.trace, page, pass_dict(model, look))
     if json:
         as_json(pass_dict(model, look))
     else:

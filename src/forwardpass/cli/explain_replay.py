@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from forwardpass.trace.replay import Replay, Replayed
     from forwardpass.trace.trace import Trace
 
+_RECORDED = "the recorded answer: leave the sampler options out"
+
 
 def show_replay(
     path: Path, answer: AnswerOptions, tables: TableOptions, page: Page | None, json: bool
@@ -39,11 +41,9 @@ def show_replay(
         _show_recorded(trace, tables, page, json)
         return
     if page is not None:
-        raise RequestError(
-            "--html shows the recorded answer: leave the sampler options out, or --html"
-        )
+        raise RequestError(f"--html shows {_RECORDED}")
     if tables.token or tables.top:
-        raise RequestError("--token and --top show the recorded answer: leave the sampler out")
+        raise RequestError(f"--token and --top show {_RECORDED}")
     replayed = trace.resample(**chosen)
     if json:
         as_json(json_replay(replayed))
@@ -97,7 +97,7 @@ def _json_step(replayed: Replay, step: Replayed) -> dict[str, object]:
 
 def replay_lines(replayed: Replay, rows: int) -> Iterator[str]:
     """The recorded tokens beside those of the other settings, and how far these are known."""
-    from forwardpass.cli.explain_words import TOKEN_CELLS, token_text
+    from forwardpass.cli.explain_words import TOKEN_CELLS, p, token_text
 
     trace, shown = replayed.trace, replayed.steps[:rows]
     if not shown:
@@ -109,7 +109,7 @@ def replay_lines(replayed: Replay, rows: int) -> Iterator[str]:
             str(step.index),
             token_text(trace, trace.steps[step.index].id, TOKEN_CELLS),
             token_text(trace, step.id, TOKEN_CELLS),
-            f"{math.exp(step.logprob):.3f}",
+            p(step.logprob),
             _chance(step),
             "taken" if step.taken else "greedy" if step.random is None else f"{step.random:.3f}",
             "differs" if step.index == replayed.differs_at else "",
@@ -127,7 +127,9 @@ def _chance(step: Replayed) -> str:
     """The probability after the stages, as far as it is known."""
     if step.probability is None:
         return ""
-    least, most = (f"{chance:.3f}" for chance in step.probability)
+    from forwardpass.cli.explain_words import share
+
+    least, most = map(share, step.probability)
     return least if least == most else f"{least} to {most}"
 
 
@@ -139,7 +141,8 @@ def _found(replayed: Replay) -> Iterator[str]:
         if known:
             yield f"certain are {exact(known)} of {exact(recorded)} tokens, the same as recorded"
         yield f"unknown from token {undecided.index} on:"
-        yield f"  {undecided.reason}"
+        masked = replayed.trace.steps[undecided.index].outcome.masked  # no score helps there
+        yield f"  {undecided.reason}{'' if masked else ' (--full keeps all)'}"
     elif place is not None:
         yield f"token {place} differs: what the model scored behind it belongs to another text"
     else:

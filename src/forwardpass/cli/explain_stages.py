@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forwardpass.cli.account import plural
-from forwardpass.cli.explain_words import number, score, token_text
+from forwardpass.cli.explain_words import number, score, share, token_text
 from forwardpass.sampling.adjusting import History, adjusted
 from forwardpass.sampling.outcome import StageResult
 from forwardpass.sampling.random import XTC, uniform
@@ -57,14 +57,12 @@ def stage_lines(trace: Trace, step: Step) -> Iterator[Line]:
         best = step.outcome.token
         yield Line("greedy", "the best score wins, no draw", token=best, spans=True)
     if step.taken:
-        same = step.id == step.outcome.token
-        words = "as the stages gave it" if same else "whatever the stages gave"
-        yield Line("taken", words, token=step.id, spans=True)
+        yield Line("taken", "whatever the stages gave", token=step.id, spans=True)
 
 
 def _line(stage: StageResult, name: str, source: str) -> Line:
-    left, mass = exact(stage.survivors), f"{stage.mass:.3f}"
-    return Line(name, source, left, mass, stage.best, f"{stage.best_probability:.3f}")
+    left, mass = exact(stage.survivors), share(stage.mass)
+    return Line(name, source, left, mass, stage.best, share(stage.best_probability))
 
 
 def _named(stage: StageResult) -> str:

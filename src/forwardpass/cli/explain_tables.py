@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from forwardpass.cli.console import WIDTH, cells, columns, padded
 from forwardpass.cli.explain_stages import Line, stage_lines
-from forwardpass.cli.explain_words import TOKEN_CELLS, p, score, token_text
+from forwardpass.cli.explain_words import TOKEN_CELLS, p, score, share, token_text
 from forwardpass.errors import RequestError
 from forwardpass.sampling.rules import TRUNCATING
 from forwardpass.trace.step import Step
@@ -20,8 +20,11 @@ from forwardpass.units import exact
 _MASS_CELLS = 5
 
 
-def answer_table(trace: Trace, rows: int) -> list[str]:
-    """A line a token, the first `rows` of them: scores, what was kept, the draw, runners-up."""
+def answer_table(trace: Trace, rows: int, hint: str | None = None) -> list[str]:
+    """A line a token, the first `rows` of them: scores, what was kept, the draw, runners-up.
+
+    `hint` says how the others are shown; by --rows where it is None.
+    """
     steps = trace.steps[:rows]
     greedy = trace.sampling.greedy
     head = ["#", "token", "score", "raw p"]
@@ -39,7 +42,8 @@ def answer_table(trace: Trace, rows: int) -> list[str]:
         f"{padded(line, '<', width)}  {other}" for line, other in zip(lead, beside, strict=True)
     ]
     if left := len(trace.steps) - len(steps):
-        lines.append(f"… and {exact(left)} more, which --rows {len(trace.steps)} shows")
+        hint = hint or f"which --rows {len(trace.steps)} shows"
+        lines.append(f"… and {exact(left)} more, {hint}")
     return lines
 
 
@@ -52,7 +56,7 @@ def _cells_of(trace: Trace, step: Step) -> list[str]:
     # A temperature that comes last makes a new distribution of what was kept of the one before.
     kept = [stage for stage in step.stages if stage.name in TRUNCATING]
     mass = kept[-1].mass if kept else step.outcome.left[-1].mass
-    left = [exact(step.outcome.left[-1].survivors), f"{mass:.3f}", p(step.sampled_logprob)]
+    left = [exact(step.outcome.left[-1].survivors), share(mass), p(step.sampled_logprob)]
     return [*lead, *left, _rank(step), _random(step)]
 
 

@@ -9,6 +9,7 @@ from forwardpass.trace.trace import Trace
 
 TOKEN_CELLS = 14  # of a token in a column of its own
 OTHER_CELLS = 12  # of a token that is named beside another
+_SMALL = 0.0005  # what three decimals would call 0
 
 
 def token_text(trace: Trace, token: int, most: int = OTHER_CELLS) -> str:
@@ -26,8 +27,13 @@ def score(value: float) -> str:
 
 
 def p(logprob: float) -> str:
-    """The probability with three decimals."""
-    return f"{math.exp(logprob):.3f}"
+    """The probability of a log probability, as `share` writes it."""
+    return share(math.exp(logprob))
+
+
+def share(value: float) -> str:
+    """A probability or a mass in five cells: three decimals, 0 only where it is 0."""
+    return "<.001" if 0 < value < _SMALL else f"{value:.3f}"
 
 
 def number(value: object) -> str:

@@ -13,6 +13,7 @@ from forwardpass.units import exact
 
 if TYPE_CHECKING:
     from forwardpass.model import Generation, Model
+    from forwardpass.options import Limits
     from forwardpass.sampling.settings import SamplingSettings
     from forwardpass.text.tokenizer import Tokenizer
     from forwardpass.trace.trace import Trace
@@ -22,30 +23,40 @@ MOST_NAMED = 8  # tokens that an error names
 
 
 def branch(
-    going: Generation, place: int, token: int, settings: SamplingSettings | None = None
+    going: Generation,
+    place: int,
+    token: int,
+    settings: SamplingSettings | None = None,
+    limits: Limits | None = None,
 ) -> Generation:
     """An answer to the same prompt: the same tokens before `place`, there `token`, then on.
 
-    Under the settings of the answer, or under others, with the answer's seed where those have
-    none of their own.
+    Under the settings and limits of the answer, or under others, with the answer's seed where
+    the settings have none of their own.
 
-    Raises RequestError where the answer has no such place.
+    Raises RequestError where the answer has no such place, or may not come as far.
     """
     ids = [step.id for step in going.steps]
     if not 0 <= place < len(ids):
         has = f"has tokens 0 to {exact(len(ids) - 1)}" if len(ids) > 1 else "has one token, 0"
         raise RequestError(f"there is no token {place}: the answer {has}")
+    allowed = limits or going.limits
+    if place >= allowed.max_tokens:
+        most = exact(allowed.max_tokens)
+        raise RequestError(
+            f"token {exact(place)} is out of reach: max_tokens = {most} ends the answer before it"
+        )
     from forwardpass.model import Generation
 
     chosen = settings or going.settings
     seed = going.settings.seed.value
     if chosen.seed.source == "engine default" and seed is not None and not chosen.greedy:
         chosen = chosen.with_seed(seed, "engine default")
-    limits = replace(going.limits, take={**dict(enumerate(ids[:place])), place: token})
+    going_on = replace(allowed, take={**dict(enumerate(ids[:place])), place: token})
     model = going.model
     with patience("reading the prompt"):
         read = model.runner.prefill(going.prompt.ids)
-    return Generation(model, going.prompt, chosen, read, limits)
+    return Generation(model, going.prompt, chosen, read, going_on)
 
 
 def token_named(model: Model, text: str, option: str) -> int:
@@ -116,4 +127,7 @@ def why_lines(trace: Trace, number: int | None) -> Iterator[str]:
     """The answer token by token; with a number, that token stage by stage. Errors: as `step_at`."""
     from forwardpass.cli.explain_tables import answer_table, stage_table
 
-    yield from answer_table(trace, ROWS) if number is None else stage_table(trace, number)
+    if number is None:
+        yield from answer_table(trace, ROWS, hint="/why N shows one")
+    else:
+        yield from stage_table(trace, number)

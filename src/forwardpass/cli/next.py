@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -126,6 +127,8 @@ def _json_row(model: Model, row: Row, named: Columns) -> dict[str, object]:
 
 
 def _show(model: Model, table: NextTable, named: Columns, tokens: int) -> None:
+    best = {row.id for row in table.rows}
+    table = replace(table, asked=tuple(row for row in table.asked if row.id not in best))
     data(f"{exact(table.vocabulary)} scores after {plural(tokens, 'token')}, one pass")
     data()
     for line in _lines(model, table, named):
@@ -137,7 +140,7 @@ def _show(model: Model, table: NextTable, named: Columns, tokens: int) -> None:
 
 
 def _lines(model: Model, table: NextTable, named: Columns) -> list[str]:
-    """The table: a row a token, the sums of the best, and rows for the tokens asked for."""
+    """The table: a row a token, the sums of the best, and below their name the tokens asked for."""
     every = (*table.rows, *table.asked)
     tokens = columns(
         [("id", "token"), *((str(row.id), _token(model, row.id)) for row in every)], "><"
@@ -155,7 +158,9 @@ def _lines(model: Model, table: NextTable, named: Columns) -> list[str]:
     if table.draws:
         side_by_side.append(_drawn(table))
         align += "<"
-    rows = list(zip(*side_by_side, strict=True))
+    rows: list[Sequence[str]] = [*zip(*side_by_side, strict=True)]
+    if table.asked:
+        rows.insert(2 + len(table.rows), ["asked for"])
     return [f"  {line}" for line in columns(rows, align, "    ")]
 
 

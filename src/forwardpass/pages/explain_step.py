@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from forwardpass.pages.draw import draw
-from forwardpass.pages.figures import UNKNOWN, Path
+from forwardpass.pages.figures import UNKNOWN, Path, pointer
 from forwardpass.pages.page import Group, Html, element, table
 from forwardpass.pages.traced import Row, Traced, meter, probability
 
@@ -115,7 +115,8 @@ def _distributions(traced: Traced, step: int) -> Html:
         groups.append(Group(wanted, "asked for"))
     head = ["token", "score", "the model’s own p", "p after the stages"]
     whole = table("Both distributions", head, groups, scrolls=False)
-    return element("div", whole, _beyond(traced, step), class_="both")
+    scored = sum(row.score is not None for row in rows)
+    return element("div", whole, _beyond(traced, step, scored), class_="both")
 
 
 def _distribution(traced: Traced, step: int, row: Row, complete: bool) -> list[str]:
@@ -143,14 +144,19 @@ def _wanted(traced: Traced, step: int, i: int) -> list[str]:
     return [traced.token((*base, "id")), UNKNOWN, own, after]
 
 
-def _beyond(traced: Traced, step: int) -> Html:
-    """What the table leaves out, and how much of that the trace has no scores of."""
+def _beyond(traced: Traced, step: int, scored: int) -> Html:
+    """What the table leaves out: of the tokens whose scores the trace has, `scored` of which are
+    shown, and of those whose scores it has not."""
     base = ("steps", step, "best")
-    if not traced.figures.has((*base, "rest")) or not traced.value((*base, "rest")):
-        return Html("")
-    rest, mass = traced.whole((*base, "rest")), traced.part((*base, "rest_mass"))
-    words = (rest, " more tokens share ", mass, " of the model’s own p and are not in the trace.")
-    return element("p", *words, class_="note")
+    words: list[str] = []
+    if (count := traced.value((*base, "count"))) > scored:
+        number = element("span", f"{count:,}", data_count=pointer((*base, "ids")))
+        words += ["The trace has the scores of ", number, " tokens, not all of them shown here. "]
+    if traced.figures.has((*base, "rest")) and traced.value((*base, "rest")):
+        rest, mass = traced.whole((*base, "rest")), traced.part((*base, "rest_mass"))
+        words += [rest, " more tokens share ", mass]
+        words += [" of the model’s own p and are not in the trace."]
+    return element("p", *words, class_="note") if words else Html("")
 
 
 def _stages(traced: Traced, step: int) -> Html:

@@ -108,23 +108,27 @@ def order(
     """`value` as an order of stages: names, with commas or in a list.
 
     What it leaves out is never applied, but where it names no stage that adjusts scores, all of
-    these come first as ever. Raises `error` for a name that is none or given twice, for an
+    these come first as ever. Raises `error` for a name that is none, empty or given twice, for an
     adjusting stage behind one that is not, and without a temperature.
     """
     names = value.split(",") if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise error(f"{label} = {value!r:.60}: wanted names of stages", advice=_offer(advice))
     found: list[str] = []
-    for name in (name.strip() for name in names):
+    names = [name.strip() for name in names]
+    if "" in names:
+        raise error(f"{label}: an empty name among the stages", advice=_offer(advice))
+    for name in names:
         if name not in STAGES:
-            near = did_you_mean(name, STAGES) if len(name) < 60 else ""
+            near = did_you_mean(name.lower(), STAGES) if len(name) < 60 else ""
             raise error(f"{label}: no stage is called {name!r:.60}{near}", advice=_offer(advice))
         if name in found:
             raise error(f"{label}: {name} is given twice", advice=advice)
-        if name in ADJUSTING and any(other not in ADJUSTING for other in found):
+        later = next((other for other in found if other not in ADJUSTING), None)
+        if name in ADJUSTING and later is not None:
             raise error(
                 f"{label}: {name} stands behind {found[-1]}, and scores are adjusted before that",
-                advice=_offer(advice),
+                advice=advice or f"name it before {later}, or leave it out",
             )
         found.append(name)
     if "temperature" not in found:

@@ -19,6 +19,16 @@ _ONLY_WHEN_DRAWN = (
     *(SWITCHES[stage][0] for stage in TRUNCATING),
     *("xtc_threshold", "seed"),
 )
+# What says how others act, with those others: without effect where all of them are off.
+_ONLY_BESIDE = {
+    "xtc_threshold": ("xtc_probability",),
+    "penalty_last_n": ("repetition_penalty", "frequency_penalty", "presence_penalty"),
+    "dry_base": ("dry_multiplier",),
+    "dry_allowed_length": ("dry_multiplier",),
+    "dry_penalty_last_n": ("dry_multiplier",),
+    "dry_sequence_breakers": ("dry_multiplier",),
+}
+_OFF = dict(SWITCHES.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +104,18 @@ class SamplingSettings:
         if not self.greedy:
             return ()
         return tuple(name for name in _ONLY_WHEN_DRAWN if getattr(self, name).source == "request")
+
+    def without_switch(self) -> dict[str, tuple[str, ...]]:
+        """The settings that the request made although what they shape is off, each with the
+        switches that are; those that `without_effect` names are not among them."""
+        named = self.without_effect()
+        return {
+            name: switches
+            for name, switches in _ONLY_BESIDE.items()
+            if getattr(self, name).source == "request"
+            and name not in named
+            and all(getattr(self, switch).value == _OFF[switch] for switch in switches)
+        }
 
     def as_dict(self) -> dict[str, dict[str, object]]:
         """`{name: {"value": …, "source": …}}`, ready for JSON; token ids of the bias as strings."""

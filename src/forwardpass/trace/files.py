@@ -38,8 +38,13 @@ def read_trace(path: str | Path) -> Trace:
 def write_trace(trace: Trace, path: str | Path) -> None:
     """Writes the trace whole or not at all. A file that is there is replaced if it is a trace.
 
-    Raises RequestError for a place where none can go and for a trace that no file may hold.
+    Raises RequestError for what is no trace, for a place where none can go and for a trace that no
+    file may hold.
     """
+    if not isinstance(trace, Trace):
+        raise RequestError(
+            f"write_trace({trace!r:.60}): wanted a Trace, which answer.trace() gives"
+        )
     check_trace_file(Path(path))
     content = _text(as_dict(trace)).encode()
     if len(content) > LARGEST_FILE:

@@ -15,6 +15,7 @@ from forwardpass.sampling.random import uniform
 from forwardpass.sampling.settings import SamplingSettings
 from forwardpass.trace.entry import Entry
 from forwardpass.trace.form import FORMAT, VERSION, stage_as_dict
+from forwardpass.trace.reading_choice import check_choice
 from forwardpass.trace.reading_scores import best_scores
 from forwardpass.trace.step import FinishReason, Step
 from forwardpass.trace.tokens import TokenNote
@@ -98,6 +99,10 @@ def _check_whole(trace: Trace, found: Mapping[str, Entry]) -> None:
     for name in ("text", "finish_reason"):
         if found[name].value != getattr(trace, name):
             found[name].refuse("what steps say")
+    for step in [*found["steps"].items()][:-1]:
+        reason = step.members()["finish_reason"]
+        if reason.value is not None:
+            reason.refuse("null before the last step")
     known = trace.tokens.keys()
     missing = {*trace.prompt, *trace.ends, *mentioned(trace.steps)} - known
     if missing:
@@ -171,6 +176,8 @@ class _Steps:
         drawn = (outcome.token, outcome.logprob, outcome.sampled_logprob)
         if not taken and (token, logprob, sampled) != drawn:
             raise FormatError(f"{entry.where}: not the token that was drawn, and taken is false")
+        if taken and token == outcome.token:
+            found["taken"].refuse("false where id is the token that was drawn")
         return Step(
             index,
             token,
@@ -210,6 +217,7 @@ class _Steps:
             self.sampling,
         )
         _check_stages(outcome, found["stages"])
+        check_choice(outcome, found)
         return outcome
 
     def _left(self, entry: Entry) -> tuple[Left, ...]:

@@ -150,10 +150,7 @@ class _Replaying:
 
     def _certain(self, step: Step, history: History) -> Replayed:
         best, sampler = step.outcome.best, self.sampler
-        try:
-            found = certain(best, sampler.settings, history, sampler.choice, step.index)
-        except NotKept as reason:
-            raise NotKept(f"{reason} (--full keeps all)") from None
+        found = certain(best, sampler.settings, history, sampler.choice, step.index)
         logprob = best.logprob(found.id)
         assert logprob is not None  # only kept tokens are certain
         return self._replayed(step, found.id, logprob, found.probability, found.random)

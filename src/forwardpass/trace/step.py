@@ -39,8 +39,8 @@ class Step:
     `bytes` are the token's own, empty for a control token. `logprob` is the model's own,
     `sampled_logprob` the one after the stages; `random` is the number drawn, None where the choice
     was greedy. `finish_reason` is set on the last step: `stop` where the token ends the answer,
-    `length` at a limit. `taken`: the caller took this token, whatever the stages would have drawn;
-    `outcome` is what they gave.
+    `length` at a limit. `taken`: the caller took another token than the one drawn, which `outcome`
+    has.
     """
 
     index: int
@@ -55,7 +55,9 @@ class Step:
     outcome: Outcome = field(repr=False)
 
     def top(self, count: int = 6) -> tuple[Candidate, ...]:
-        """The `count` best tokens by the model's own scores, best first; at most 256 are kept.
+        """The `count` best tokens by the model's own scores, best first.
+
+        There are as many as the request keeps, 256 unless it says.
 
         Raises RequestError for a count that is no whole number from 0 up.
         """
