@@ -30,6 +30,7 @@ from blocks import (
     difference,
 )
 from forwardpass.backends.levels import missing_reason
+from levels import runnable
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -44,13 +45,8 @@ COLUMNS = "100"
 
 def _plain_level() -> dict[str, str]:
     """What has pages show the bits of every level but those with tiles, which have their own."""
-    if WITHOUT_NATIVE is not None:
-        return {}
-    from forwardpass import _native
-
-    levels = _native.levels()
-    plain = next(level for level in levels if not _native.has_tiles(level))
-    return {} if plain == levels[0] else {"FORWARDPASS_ISA": plain}
+    plain = runnable(tiles=False)
+    return {} if plain is None or runnable(tiles=True) is None else {"FORWARDPASS_ISA": plain}
 
 
 Shell = Callable[[str], "subprocess.CompletedProcess[str]"]

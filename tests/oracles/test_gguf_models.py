@@ -63,7 +63,7 @@ def test_a_gguf_of_float32_gives_the_logits_of_the_folder(name: str, tmp_path: P
     found = relative(logits(ours, judged.tokens), logits(folder, judged.tokens))
     print(f"{name}: {found:.1e} of the largest logit from the folder")
     # These go through divisors rounded to float32, and positions magnify that.
-    assert found <= (1e-5 if name in ("llama-scaled", "phi3-longrope") else 1e-6)
+    assert found <= (1e-5 if name in ("llama-scaled", "phi3-longrope", "gpt_oss") else 1e-6)
     assert distance(ours, judged) <= TOLERANCE
     # The divisors of rope angles that some files store were not learned.
     counted, plain = fp.count(tmp_path / "model.gguf"), fp.count(tmp_path)

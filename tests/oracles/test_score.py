@@ -12,21 +12,33 @@ import pytest
 
 import forwardpass as fp
 from forwardpass.cli.main import main
+from levels import runnable
 from oracles.independent import IndependentModel
 
 TEXT = "Basil, thyme and oregano go well with tomatoes.\nZürich liegt am See. 12,345 😀"
 
 
-@pytest.mark.parametrize(("backend", "tolerance"), [("reference", 1e-3), ("native", 2e-2)])
+@pytest.mark.parametrize(
+    ("backend", "tiles", "tolerance"),
+    [("reference", False, 1e-3), ("native", False, 2e-2), ("native", True, 0.15)],
+)
 @pytest.mark.parametrize("alias", ["smollm2-135m", "gemma3-270m"])
 def test_log_probabilities_are_those_of_an_independent_evaluation(
     model_path: Callable[[str], Path],
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
     alias: str,
     backend: str,
+    tiles: bool,
     tolerance: float,
 ) -> None:
-    """The native backend keeps keys and values in f16, which moved a log probability by 0.006."""
+    """The native backend keeps keys and values in f16, which moved a log probability by 0.006;
+    tiles of bf16 moved one by 0.06."""
+    level = runnable(tiles)
+    if tiles and level is None:
+        pytest.skip("no level here has tiles")
+    if level is not None:
+        monkeypatch.setenv("FORWARDPASS_ISA", level)
     path = model_path(alias)
     with fp.load(path) as model:
         ids = model.tokenizer.encode_prompt(TEXT)
