@@ -77,8 +77,14 @@ def _parameters(language: str) -> list[ParameterSet]:
 
 
 @pytest.fixture(scope="module")
-def shells(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Shell]:
-    """From a page to what runs its commands, all in one folder, with this interpreter."""
+def shells(
+    tmp_path_factory: pytest.TempPathFactory, model_path: Callable[[str], Path]
+) -> Callable[[Path], Shell]:
+    """From a page to what runs its commands, all in one folder, with this interpreter.
+
+    The model that pages run is here before: no page shows how it comes.
+    """
+    model_path("smollm2-135m")
     tools = tmp_path_factory.mktemp("bin")
     program = tools / "forwardpass"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m forwardpass "$@"\n', "utf-8")

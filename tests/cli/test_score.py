@@ -78,7 +78,8 @@ def test_both_backends_score_a_text_alike_and_a_cache_of_two_bytes_shows(
         near = 5e-2 if _native.has_tiles(level) else 1e-4
         assert ours[1:] == pytest.approx(theirs[1:], abs=near)
         rounded = score(run, *asked, "native", "--kv-type", "bf16")
-        assert rounded["sum"] != native["sum"]
+        # tiles hold keys and values in bf16 whatever the cache does
+        assert (rounded["sum"] == native["sum"]) == _native.has_tiles(level)
         assert rounded["sum"] == pytest.approx(native["sum"], rel=1e-2)
 
 
