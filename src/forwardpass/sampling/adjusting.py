@@ -10,7 +10,7 @@ import numpy as np
 from forwardpass.sampling import stages
 from forwardpass.sampling.dry import dry
 from forwardpass.sampling.ranges import EVERYTHING
-from forwardpass.sampling.rules import ADJUSTING, SWITCHES
+from forwardpass.sampling.rules import ADJUSTING
 from forwardpass.sampling.settings import SamplingSettings
 from forwardpass.sampling.stages import Ids, IdSequence, Mask, Scores
 
@@ -43,8 +43,7 @@ def adjusted(
         if name == "mask":
             yield name, row if mask is None else stages.grammar_mask(row, mask)
         elif name in ADJUSTING:
-            setting, off = SWITCHES[name]
-            if getattr(settings, setting).value != off:
+            if settings.acts(name):
                 row = STAGES[name](row.astype(np.float64, copy=False), settings, history)
             yield name, row
 

@@ -18,7 +18,7 @@ from forwardpass.sampling.adjusting import History, adjusted
 from forwardpass.sampling.choice import Adjusted, Choice, Kept
 from forwardpass.sampling.distribution import Distribution
 from forwardpass.sampling.random import XTC, uniform
-from forwardpass.sampling.rules import ADJUSTING, SWITCHES
+from forwardpass.sampling.rules import ADJUSTING
 from forwardpass.sampling.settings import SamplingSettings
 from forwardpass.sampling.stages import Ids, Mask, Probabilities, Scores
 
@@ -115,11 +115,10 @@ class _Narrowing:
         temperature = self.settings.temperature.value
         self._temper(temperature if names[0] == "temperature" else 1.0)
         for name in names:
-            setting, off = SWITCHES[name]
-            value = getattr(self.settings, setting).value
+            value = self.settings.switch(name).value
             if name == "temperature" and name != names[0]:
                 self._temper(temperature)
-            elif name != "temperature" and value != off:
+            elif name != "temperature" and self.settings.acts(name):
                 self._keep(self._survivors(name, value))
             can_come = slice(self._reachable())
             yield Kept(

@@ -25,7 +25,7 @@ class ChangedScores:
 
     def __init__(self, settings: SamplingSettings, breakers: frozenset[int]) -> None:
         names = [n for n in settings.rules.order if n in ADJUSTING and n in SWITCHES]
-        self._acting = [n for n in names if _acts(settings, n)]
+        self._acting = [n for n in names if settings.acts(n)]
         self._window = _window(settings, self._acting)
         self._output_only = not settings.rules.over_prompt and not (
             {"repetition_penalty", "dry"} & set(self._acting)
@@ -147,11 +147,6 @@ class _Numbered:
 
 def _listed(tokens: IdSequence) -> list[int]:
     return tokens.tolist() if isinstance(tokens, np.ndarray) else list(tokens)
-
-
-def _acts(settings: SamplingSettings, stage: str) -> bool:
-    name, off = SWITCHES[stage]
-    return bool(getattr(settings, name).value != off)
 
 
 def _window(settings: SamplingSettings, acting: Sequence[str]) -> int:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from forwardpass.errors import ForwardpassError
 from forwardpass.sampling.changed_scores import ChangedScores
 from forwardpass.sampling.outcome import BestScores, Left, Outcome, Ranked
-from forwardpass.sampling.rules import ADJUSTING, SWITCHES
+from forwardpass.sampling.rules import ADJUSTING
 from forwardpass.sampling.settings import SamplingSettings
 from forwardpass.sampling.stages import IdSequence, Mask, Scores
 
@@ -126,9 +126,7 @@ def _extension() -> type[_native.Sampler] | None:
 
 def _value(settings: SamplingSettings, stage: str) -> tuple[float, bool]:
     """A stage's value, and whether it acts; when the best score wins none does."""
-    setting, off = SWITCHES[stage]
-    value = getattr(settings, setting).value
-    return float(value), bool(value != off) and not settings.greedy
+    return float(settings.switch(stage).value), settings.acts(stage) and not settings.greedy
 
 
 def _all_in(ids: Sequence[int], size: int) -> bool:

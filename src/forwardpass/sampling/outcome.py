@@ -142,7 +142,7 @@ class Outcome:
         settings = self.settings
         order = settings.rules.order
         changing = [name for name in order if name in SWITCHES and name in ADJUSTING]
-        acting = [name for name in changing if _acts(settings, name)]
+        acting = [name for name in changing if settings.acts(name)]
         source: Source = "request" if acting else "engine default"
         yield StageResult("adjust", None, source, bool(acting), *self.left[0])
         source = "request" if self.masked else "engine default"
@@ -151,8 +151,8 @@ class Outcome:
         if settings.greedy:
             later = ["temperature"]
         for name, left in zip(later, self.left[2:], strict=True):
-            setting = getattr(settings, SWITCHES[name][0])
-            yield StageResult(name, setting.value, setting.source, _acts(settings, name), *left)
+            setting = settings.switch(name)
+            yield StageResult(name, setting.value, setting.source, settings.acts(name), *left)
         if self.random is None:
             return
         last = self.left[-1]
@@ -170,8 +170,3 @@ class Outcome:
         probability = math.exp(self.sampled_logprob)
         seed = settings.seed.source
         yield StageResult("draw", self.random, seed, True, 1, probability, self.token, 1.0)
-
-
-def _acts(settings: SamplingSettings, stage: str) -> bool:
-    name, off = SWITCHES[stage]
-    return bool(getattr(settings, name).value != off)

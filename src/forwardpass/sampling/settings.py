@@ -79,6 +79,15 @@ class SamplingSettings:
         """Whether the best score wins, with no draw."""
         return self.temperature.value == 0
 
+    def switch(self, stage: str) -> Setting[Any]:
+        """The setting that switches a stage on: any of rules.py but the mask."""
+        setting: Setting[Any] = getattr(self, SWITCHES[stage][0])
+        return setting
+
+    def acts(self, stage: str) -> bool:
+        """Whether a stage does something: its switch is not at the value that is off."""
+        return bool(self.switch(stage).value != SWITCHES[stage][1])
+
     def with_seed(self, seed: int, source: Source = "request") -> SamplingSettings:
         """The same settings under another seed; refused outside 64 signed bits."""
         value = checked("seed", seed, label="seed", error=RequestError, advice=None)

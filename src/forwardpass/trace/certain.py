@@ -18,7 +18,7 @@ from forwardpass.sampling.adjusting import History
 from forwardpass.sampling.chain import seeded
 from forwardpass.sampling.outcome import BestScores
 from forwardpass.sampling.random import XTC, uniform
-from forwardpass.sampling.rules import ADJUSTING, SWITCHES
+from forwardpass.sampling.rules import ADJUSTING
 from forwardpass.sampling.settings import SamplingSettings
 from forwardpass.sampling.stages import Ids, Probabilities, Scores
 from forwardpass.trace.unkept import NEAR, NotKept, Unkept, split
@@ -172,11 +172,10 @@ class _Narrowing:
         first = temperature if names[0] == "temperature" else 1.0
         left = _tempered(ids, scores, rest, first)
         for name in names:
-            setting, off = SWITCHES[name]
-            value = getattr(self.settings, setting).value
+            value = self.settings.switch(name).value
             if name == "temperature" and name != names[0]:
                 left = _tempered(left.ids, left.scores, left.rest, temperature)
-            elif name != "temperature" and value != off:
+            elif name != "temperature" and self.settings.acts(name):
                 left = self._after(name, value, left)
         return left
 

@@ -124,7 +124,7 @@ def _changed(
     are if it is not nothing: three tell whom it touches.
     """
     acting = (
-        getattr(settings, SWITCHES[name][0]).value != SWITCHES[name][1]
+        settings.acts(name)
         for name in settings.rules.order
         if name in ADJUSTING and name in SWITCHES
     )
