@@ -297,3 +297,23 @@ def test_the_stage_that_leaves_no_token_is_named(temperature: int) -> None:
     history = History(prompt=[0] * 9)
     with pytest.raises(ComputeError, match="dry: none of 1 tokens is left"):
         choose(f32([1]), resolve(asked), history=history, position=0)
+
+
+@pytest.mark.parametrize(
+    ("request_", "file", "source"),
+    [
+        ({}, {}, "engine default"),
+        ({}, {"repetition_penalty": 1.2}, "model file"),
+        ({"logit_bias": {1: 2.0}}, {"repetition_penalty": 1.2}, "request"),
+    ],
+)
+def test_what_adjusts_scores_says_who_asked_for_it(
+    request_: dict[str, object], file: dict[str, object], source: str
+) -> None:
+    settings = resolve(request_, file)
+    adjust = choose(f32([1, 2, 3]), settings, history=History([1]), position=0).stages[0]
+    assert (adjust.name, adjust.source, adjust.acts) == (
+        "adjust",
+        source,
+        source != "engine default",
+    )

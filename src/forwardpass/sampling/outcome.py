@@ -143,7 +143,8 @@ class Outcome:
         order = settings.rules.order
         changing = [name for name in order if name in SWITCHES and name in ADJUSTING]
         acting = [name for name in changing if settings.acts(name)]
-        source: Source = "request" if acting else "engine default"
+        sources = [settings.switch(name).source for name in acting]
+        source: Source = "request" if "request" in sources else (*sources, "engine default")[0]
         yield StageResult("adjust", None, source, bool(acting), *self.left[0])
         source = "request" if self.masked else "engine default"
         yield StageResult("mask", None, source, self.masked, *self.left[1])
