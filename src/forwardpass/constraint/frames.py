@@ -13,6 +13,9 @@ from operator import attrgetter
 from typing import TypeVar
 
 from forwardpass.constraint.plans import ArrayPlan, Counts, Node, ObjectPlan
+from forwardpass.constraint.scripts import Point
+
+LISTED = -1  # the kind of a name that the schema lists
 
 
 class Phase(IntEnum):
@@ -58,7 +61,8 @@ class InWord:
 class InArray:
     """`index` items have begun; `seen` are those so far where all must differ.
 
-    `start` is where the open item begins in the text that is kept for that.
+    `start` is where the open item begins in the text that is kept for that. From where nothing
+    hangs on the index any more it stays what it is.
     """
 
     plan: ArrayPlan
@@ -90,30 +94,70 @@ class InObject:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InName:
-    """A name, as far as it is written, with its opening quote."""
+    """A name, as far as it is written, with its opening quote: a listed one, or of which kind of
+    others."""
 
     state: int
     raw: bytes
     around: InObject
+    kind: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ended:
-    """After the whole value; so many blanks may follow."""
+class At:
+    """At a point of the script; so many blanks may still come where a value has just ended."""
 
+    point: Point
     blanks: int
 
 
-Around = InArray | InObject | None
-Frame = Awaited | InString | InNumber | InWord | InArray | InObject | InName | Ended
+@dataclass(frozen=True, slots=True, eq=False)
+class InLiteral:
+    """The rest of a literal of the script."""
+
+    left: bytes
+    to: Point
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InWords:
+    """In a text of the script that is written as it is."""
+
+    state: int
+    to: Point
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hole:
+    """Stands for whatever is around, where a part of the stack is looked at by itself."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Popped:
+    """After the part that stood in the hole."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Doubt:
+    """After an item that must differ from others which are not known here."""
+
+
+HOLE = Hole()
+Around = InArray | InObject | Point | Hole
+Frame = (
+    Awaited | InString | InNumber | InWord | InArray | InObject | InName
+    | At | InLiteral | InWords | Popped | Doubt
+)  # fmt: skip
 # `text`: what was written since the outermost array began whose items must differ.
 Position = tuple[Frame, bytes | None]
 
 F = TypeVar("F", bound=Frame)
-_KINDS = (Awaited, InString, InNumber, InWord, InArray, InObject, InName)
+_KINDS = (
+    Awaited, InString, InNumber, InWord, InArray, InObject, InName, At, InLiteral, InWords
+)  # fmt: skip
 _FACTS: dict[type, Callable[[object], object]] = {
-    kind: attrgetter(*(field.name for field in fields(kind))) for kind in (*_KINDS, Ended)
-}
+    kind: attrgetter(*(field.name for field in fields(kind))) for kind in _KINDS
+} | {kind: lambda _: None for kind in (Popped, Doubt)}
 
 
 class Frames:

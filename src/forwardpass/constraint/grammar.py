@@ -27,6 +27,7 @@ from forwardpass.constraint.machine import COMPACT, FREE, ONE, Blanks, Machine
 from forwardpass.constraint.normal import Normalizer
 from forwardpass.constraint.planner import Planner
 from forwardpass.constraint.plans import Node
+from forwardpass.constraint.scripts import Point, single
 from forwardpass.errors import RequestError, SchemaError, SchemaProblem, did_you_mean
 
 BLANKS = {"compact": COMPACT, "one": ONE, "free": FREE}
@@ -118,27 +119,31 @@ class Grammar:
     def __init__(
         self,
         machine: Machine,
-        root: Node,
+        point: Point,
         nodes: list[Node],
         warnings: tuple[tuple[str, str], ...],
     ) -> None:
-        self.machine, self.root, self.warnings = machine, root, warnings
-        self._nodes = nodes
+        self.machine, self.point, self.warnings = machine, point, warnings
+        self.nodes = nodes
 
     def start(self) -> State:
         """The state before the first byte."""
-        return State(self.machine, frozenset([self.machine.start(self.root)]))
+        return State(self.machine, frozenset([self.machine.start(self.point)]))
 
     @cached_property
     def closer(self) -> Closer:
         """The short completions of all values; made when first asked for."""
-        return Closer(self.machine, self._nodes)
+        return Closer(self.machine, self.nodes, self.point)
 
     def closing(self, state: State) -> bytes:
         """Few bytes that complete the text of a state (none where it is complete)."""
         if state.complete:
             return b""
-        return min(map(self.closer.rest, state.positions), key=lambda rest: (len(rest), rest))
+        rests = (
+            b"".join(p for p in self.closer.rest(one) if isinstance(p, bytes))
+            for one in state.positions
+        )
+        return min(rests, key=lambda rest: (len(rest), rest))
 
     def accepts(self, text: bytes) -> bool:
         """Whether the whole text is valid."""
@@ -181,7 +186,7 @@ def compile_schema(
         repeated=style.repeated_names,
     )
     nodes = list(planner.nodes.values())
-    return Grammar(machine, root, nodes, tuple(normalizer.warnings))
+    return Grammar(machine, single(root), nodes, tuple(normalizer.warnings))
 
 
 def _dialect(schema: Json, default: Dialect) -> Dialect:

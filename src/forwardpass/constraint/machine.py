@@ -13,29 +13,38 @@ from fractions import Fraction
 
 from forwardpass.constraint.forms import Form
 from forwardpass.constraint.frames import (
+    LISTED,
     Around,
+    At,
     Awaited,
-    Ended,
+    Doubt,
     Frame,
     Frames,
+    Hole,
     InArray,
+    InLiteral,
     InName,
     InNumber,
     InObject,
     InString,
     InWord,
+    InWords,
     Phase,
+    Popped,
     Position,
 )
-from forwardpass.constraint.names import Names
+from forwardpass.constraint.names import Names, is_blind
 from forwardpass.constraint.numerals import Numerals
 from forwardpass.constraint.plans import Counts, Node
 from forwardpass.constraint.room import added, array_open, reached, zeros
+from forwardpass.constraint.scripts import Control, Literal, Point, Value, Words
 from forwardpass.constraint.searching import Search
-from forwardpass.constraint.strings import CLOSED, DEAD, Strings
+from forwardpass.constraint.strings import CLOSED, DEAD, Plain, Strings
 
 # How deep an item may nest in an array whose items must differ: it is read again to compare it.
 DEEPEST_ITEM = 100
+# Stands among the items of an array for one that is not known.
+UNKNOWN = ("unknown", None)
 _WORDS = {0x74: b"rue", 0x66: b"alse", 0x6E: b"ull"}
 
 
@@ -59,15 +68,15 @@ class Machine:
         self, search: Search, blanks: Blanks, *, any_order: bool, repeated: bool = False
     ) -> None:
         self.search, self.languages = search, search.languages
-        self.strings, self.numerals = Strings(search), Numerals()
+        self.strings, self.numerals, self.plain = Strings(search), Numerals(), Plain(search)
         self.names = Names(search, any_order=any_order, repeated=repeated)
         self.blanks = blanks
         self.frames = Frames()
         self._steps: dict[tuple[Frame, int], tuple[Position, ...]] = {}
 
-    def start(self, node: Node) -> Position:
-        """The position before the first byte."""
-        return self.frames.same(Awaited(node, self.blanks.elsewhere, None)), None
+    def start(self, point: Point) -> Position:
+        """The position before the first byte of a script."""
+        return self.frames.same(At(point, 0)), None
 
     def step(self, position: Position, byte: int) -> tuple[Position, ...]:
         """All positions after one more byte."""
@@ -90,12 +99,39 @@ class Machine:
             return self._number(frame, text, byte)
         return self._move(frame, None if text is None else text + bytes([byte]), byte)
 
+    def step_control(self, position: Position, token: int) -> tuple[Position, ...]:
+        """All positions after one control token."""
+        return tuple(
+            (self.frames.same(At(edge.to, 0)), None)
+            for point in self.standing(position)
+            for edge in point.edges
+            if isinstance(edge, Control) and edge.token == token
+        )
+
     def done(self, position: Position) -> bool:
         """Whether the text may end here."""
+        return any(point.final for point in self.standing(position))
+
+    def standing(self, position: Position) -> list[Point]:
+        """The points of the script at which a position stands without another byte."""
         frame = position[0]
-        if isinstance(frame, InNumber):
-            return frame.around is None and self.numerals.done(frame.state)
-        return isinstance(frame, Ended)
+        if isinstance(frame, At):
+            found = [frame.point]
+        elif isinstance(frame, InWords) and self.plain.done(frame.state):
+            found = [frame.to]
+        elif (
+            isinstance(frame, InNumber)
+            and isinstance(frame.around, Point)
+            and self.numerals.done(frame.state)
+        ):
+            found = [frame.around]
+        else:
+            return []
+        for point in found:  # grows as texts that may be empty are passed over
+            for edge in point.edges:
+                if isinstance(edge, Words) and edge.lang.nullable and edge.to not in found:
+                    found.append(edge.to)
+        return found
 
     def _move(self, frame: Frame, text: bytes | None, byte: int) -> Iterator[Position]:
         if isinstance(frame, InString):
@@ -117,8 +153,35 @@ class Machine:
                 yield from self._finished(frame.around, text)
             elif frame.left[0] == byte:
                 yield InWord(frame.left[1:], frame.around), text
-        elif isinstance(frame, Ended) and frame.blanks and byte in self.blanks.allowed:
-            yield Ended(frame.blanks - 1), text
+        elif isinstance(frame, At | InWords | InLiteral):
+            yield from self._script(frame, byte)
+
+    # ---- what stands around values -----------------------------------------------------
+
+    def _script(self, frame: At | InWords | InLiteral, byte: int) -> Iterator[Position]:
+        if isinstance(frame, InLiteral):
+            if frame.left[0] == byte:
+                yield _written(frame.left[1:], frame.to), None
+            return
+        if isinstance(frame, InWords):
+            after = self.plain.step(frame.state, byte)
+            if after != DEAD:
+                yield InWords(after, frame.to), None
+        elif frame.blanks and byte in self.blanks.allowed:
+            yield At(frame.point, frame.blanks - 1), None
+        for point in self.standing((frame, None)):
+            for edge in point.edges:
+                if isinstance(edge, Literal):
+                    if edge.text[0] == byte:
+                        yield _written(edge.text[1:], edge.to), None
+                elif isinstance(edge, Value):
+                    awaited = Awaited(edge.node, self.blanks.elsewhere, edge.to)
+                    yield from self._move(awaited, None, byte)
+                elif isinstance(edge, Words):
+                    state = self.plain.inside(edge.lang)
+                    after = DEAD if state == DEAD else self.plain.step(state, byte)
+                    if after != DEAD:
+                        yield InWords(after, edge.to), None
 
     # ---- values ------------------------------------------------------------------------
 
@@ -164,12 +227,15 @@ class Machine:
     def _finished(self, around: Around, text: bytes | None) -> Iterator[Position]:
         """What is around a value, once the value is complete."""
         blanks = self.blanks.elsewhere
-        if around is None:
-            yield Ended(blanks), None
+        if isinstance(around, Point):
+            yield At(around, blanks), None
+        elif isinstance(around, Hole):
+            yield Popped(), None
         elif isinstance(around, InObject) or not around.plan.unique:
             yield replace(around, phase=Phase.AFTER, blanks=blanks), text
+        elif text is None or UNKNOWN in around.seen:
+            yield Doubt(), None
         else:
-            assert text is not None
             try:
                 value = comparable(json.loads(text[around.start :], parse_float=Decimal))
             except RecursionError:
@@ -200,7 +266,7 @@ class Machine:
                 inside = replace(
                     frame,
                     phase=Phase.INSIDE,
-                    index=frame.index + 1,
+                    index=min(frame.index + 1, plan.settled),
                     counts=counts,
                     blanks=0,
                     start=start,
@@ -257,21 +323,22 @@ class Machine:
             if object_done(frame):
                 yield from self._finished(frame.around, text)
         elif byte == 0x2C and phase == Phase.AFTER:
-            if self.strings.inside(self.names.language(frame)) != DEAD:
+            if self.names.languages_of(frame):
                 yield replace(frame, phase=Phase.COMMA, blanks=self.blanks.after_comma), text
         elif byte == 0x22 and phase in (Phase.OPENED, Phase.COMMA):
-            state = self.strings.inside(self.names.language(frame))
-            if state != DEAD:
-                yield InName(state, b'"', frame), text
+            for kind, lang in self.names.languages_of(frame):
+                yield InName(self.strings.inside(lang), b'"', frame, kind), text
 
     def _name(self, frame: InName, text: bytes | None, byte: int) -> Iterator[Position]:
         after = self.strings.step(frame.state, byte)
         raw = frame.raw + bytes([byte])
-        if after == CLOSED:
+        if after == CLOSED and frame.kind != LISTED and is_blind(frame.around):
+            yield Doubt(), None
+        elif after == CLOSED:
             for named in self.names.taken(frame.around, json.loads(raw)):
                 yield replace(named, blanks=self.blanks.elsewhere), text
         elif after != DEAD:
-            yield InName(after, raw, frame.around), text
+            yield InName(after, raw, frame.around, frame.kind), text
 
 
 def array_done(frame: InArray) -> bool:
@@ -286,9 +353,13 @@ def object_done(frame: InObject) -> bool:
     return enough and reached(frame.counts, plan.least)
 
 
+def _written(left: bytes, to: Point) -> Frame:
+    return InLiteral(left, to) if left else At(to, 0)
+
+
 def _needed(around: Around) -> bool:
     """Whether an array whose items must differ is still open further out."""
-    while around is not None:
+    while isinstance(around, InArray | InObject):
         if isinstance(around, InArray) and around.plan.unique:
             return True
         around = around.around

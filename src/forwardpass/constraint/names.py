@@ -5,11 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forwardpass.constraint.frames import InObject, Phase
+from forwardpass.constraint.frames import LISTED, InObject, Phase
 from forwardpass.constraint.lang import Lang
 from forwardpass.constraint.plans import Counts, ObjectPlan, Option
 from forwardpass.constraint.room import added, object_open
 from forwardpass.constraint.searching import Search
+
+MOST_KEYS = 4_096
+
+# Before the number of a kind: any name of that kind that is not written yet, whichever it is.
+# No name begins so, since half a surrogate pair is no text.
+_SOME = "\ud800"
+
+
+def some_name(kind: int) -> str:
+    """Stands for a fresh name of a kind of others where it does not matter which."""
+    return f"{_SOME}{kind}"
+
+
+def is_blind(frame: InObject) -> bool:
+    """Whether the object has a name that is not known."""
+    return any(name.startswith(_SOME) for name in frame.others)
 
 
 class Names:
@@ -18,19 +34,23 @@ class Names:
     object says nothing of its names."""
 
     def __init__(self, search: Search, *, any_order: bool, repeated: bool = False) -> None:
-        self.languages = search.languages
+        self.search, self.languages = search, search.languages
         self.any_order = any_order
         self.repeated = repeated
 
-    def language(self, frame: InObject) -> Lang:
-        """All names that may come next, such that the object can still be completed."""
+    def languages_of(self, frame: InObject) -> tuple[tuple[int, Lang], ...]:
+        """The names that may come next, such that the object can still be completed: the listed
+        ones, and each kind of others."""
         key = (frame.mask, frame.others, frame.counts)
         known = frame.plan.keys.get(key)
         if known is None:
-            known = frame.plan.keys[key] = self._language(frame)
+            found = self._languages(frame)
+            if len(frame.plan.keys) > MOST_KEYS:
+                frame.plan.keys.clear()
+            known = frame.plan.keys[key] = tuple((k, x) for k, x in found if self.search.live(x))
         return known
 
-    def _language(self, frame: InObject) -> Lang:
+    def _languages(self, frame: InObject) -> Iterator[tuple[int, Lang]]:
         plan, mask = frame.plan, frame.mask
         used = self._used(plan, frame.others)
         named = []
@@ -38,13 +58,12 @@ class Names:
             taken = mask | 1 << i
             if self._any_open(frame, plan.options[i], taken, used):
                 named.append(plan.names[i])
-        langs = [self.languages.words(named)]
+        yield LISTED, self.languages.words(named)
         for k, one in enumerate(plan.others):
             more = tuple(count + (i == k) for i, count in enumerate(used))
             if self._any_open(frame, one.options, mask, more):
                 fresh = self.languages.negate(self.languages.words(frame.others))
-                langs.append(self.languages.both((one.names, fresh)))
-        return self.languages.alt(langs)
+                yield k, self.languages.both((one.names, fresh))
 
     def _listed(self, frame: InObject) -> Iterator[int]:
         """The listed names whose turn it may be."""
@@ -81,6 +100,8 @@ class Names:
                 )
 
     def _kind(self, plan: ObjectPlan, name: str) -> int:
+        if name.startswith(_SOME):
+            return int(name[1:])
         return next(
             i for i, one in enumerate(plan.others) if self.languages.matches(one.names, name)
         )

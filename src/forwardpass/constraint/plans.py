@@ -48,6 +48,12 @@ class ArrayPlan:
     def unique(self) -> bool:
         return self.arrays.unique
 
+    @property
+    def settled(self) -> int:
+        """The index from which on nothing hangs on how large it is."""
+        low = self.arrays.low
+        return max(len(self.options) - 1, low) if self.high == MANY else MANY
+
     def at(self, index: int) -> list[Option]:
         options = self.options[min(index, len(self.options) - 1)]
         return [option for option in options if option.node.alive]
@@ -73,7 +79,7 @@ class ObjectPlan:
     others: list[Others]
     least: Counts = ()
     most: Counts = ()
-    keys: dict[object, Lang] = field(default_factory=dict)
+    keys: dict[object, tuple[tuple[int, Lang], ...]] = field(default_factory=dict)
     index: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

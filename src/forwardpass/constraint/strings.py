@@ -173,3 +173,15 @@ class Strings:
         moves = self.search.live_moves(lang)
         at = bisect_right(moves, last, key=by_first) - 1
         return at >= 0 and moves[at][1] >= first
+
+
+class Plain(Strings):
+    """The same for texts that are written as they are: UTF-8, no quotes, nothing escaped."""
+
+    def _at_character(self, lang: Lang, byte: int) -> int:
+        return self._character(lang, byte) if byte < 0x80 else super()._at_character(lang, byte)
+
+    def done(self, state: int) -> bool:
+        """Whether the text may end here."""
+        lang = self.lang(state)
+        return lang is not None and lang.nullable
