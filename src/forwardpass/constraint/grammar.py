@@ -1,4 +1,4 @@
-"""A schema as a grammar over bytes: what may come next, and whether the text may end.
+"""Grammars from schemas, patterns and choices: what may come next, and whether the text may end.
 
 grammar = compile_schema({"type": "object", "properties": {"a": {"type": "integer"}}})
 state = grammar.start()
@@ -9,11 +9,10 @@ state.complete                      # True
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 
 from forwardpass.constraint.algebra import Exhausted, Unsupported
-from forwardpass.constraint.closing import Closer
 from forwardpass.constraint.documents import (
     KNOWN_DIALECTS,
     Dialect,
@@ -22,17 +21,23 @@ from forwardpass.constraint.documents import (
     ReferenceProblem,
     dialect_of,
 )
-from forwardpass.constraint.frames import Position
-from forwardpass.constraint.machine import COMPACT, FREE, ONE, Blanks, Machine
+from forwardpass.constraint.lang import Lang, TooLarge
+from forwardpass.constraint.machine import COMPACT, FREE, ONE, Machine
 from forwardpass.constraint.normal import Normalizer
+from forwardpass.constraint.pattern_language import whole
+from forwardpass.constraint.patterns import PatternError
 from forwardpass.constraint.planner import Planner
 from forwardpass.constraint.plans import Node
-from forwardpass.constraint.scripts import Point, single
+from forwardpass.constraint.regular import Languages
+from forwardpass.constraint.scripts import Point, Words, ending, single
+from forwardpass.constraint.searching import Search
+from forwardpass.constraint.states import Grammar, State
 from forwardpass.errors import RequestError, SchemaError, SchemaProblem, did_you_mean
+
+__all__ = ["Builder", "Grammar", "State", "Style", "compile_schema", "json_grammar"]
 
 BLANKS = {"compact": COMPACT, "one": ONE, "free": FREE}
 ORDERS = ("schema", "any")
-MOST_POSITIONS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,132 +66,100 @@ class Style:
                 )
 
 
-class State:
-    """A place in the text: a set of parallel positions, each with its stack; immutable."""
+class Builder:
+    """Makes the parts of one grammar: values under schemas, and languages of plain text.
 
-    __slots__ = ("_hash", "machine", "positions")
-
-    def __init__(self, machine: Machine, positions: frozenset[Position]) -> None:
-        self.machine, self.positions = machine, positions
-        self._hash = hash(positions)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, State)
-            and self.machine is other.machine
-            and self.positions == other.positions
-        )
-
-    def advance(self, byte: int) -> State | None:
-        """The state after one more byte, or None where the grammar refuses it."""
-        step = self.machine.step
-        after = {new for position in self.positions for new in step(position, byte)}
-        if not after:
-            return None
-        if len(after) > MOST_POSITIONS:
-            # Each can be completed by itself, so some may be let go; the ones kept are stable.
-            after = set(sorted(after, key=hash)[:MOST_POSITIONS])
-        return State(self.machine, frozenset(after))
-
-    def feed(self, text: bytes) -> State | None:
-        """The state after a run of bytes, or None where one of them is refused."""
-        state: State | None = self
-        for byte in text:
-            if state is None:
-                return None
-            state = state.advance(byte)
-        return state
-
-    @property
-    def complete(self) -> bool:
-        """Whether the text may end here."""
-        return any(map(self.machine.done, self.positions))
-
-    def allowed_bytes(self) -> bytes:
-        """All bytes that may come next, ascending."""
-        return bytes(byte for byte in range(256) if self.advance(byte) is not None)
-
-
-class Grammar:
-    """All texts that are valid JSON under one schema, in one style.
-
-    `warnings` are what the schema says that is not enforced, each with its JSON pointer.
+    All parts share one machine, so they can stand in one script (`scripts.py`).
     """
 
-    def __init__(
-        self,
-        machine: Machine,
-        point: Point,
-        nodes: list[Node],
-        warnings: tuple[tuple[str, str], ...],
-    ) -> None:
-        self.machine, self.point, self.warnings = machine, point, warnings
-        self.nodes = nodes
-
-    def start(self) -> State:
-        """The state before the first byte."""
-        return State(self.machine, frozenset([self.machine.start(self.point)]))
-
-    @cached_property
-    def closer(self) -> Closer:
-        """The short completions of all values; made when first asked for."""
-        return Closer(self.machine, self.nodes, self.point)
-
-    def closing(self, state: State) -> bytes:
-        """Few bytes that complete the text of a state (none where it is complete)."""
-        if state.complete:
-            return b""
-        rests = (
-            b"".join(p for p in self.closer.rest(one) if isinstance(p, bytes))
-            for one in state.positions
+    def __init__(self, style: Style = Style()) -> None:
+        self.style = style
+        self.search = Search(Languages())
+        self.languages = self.search.languages
+        self.machine = Machine(
+            self.search,
+            BLANKS[style.blanks],
+            any_order=style.key_order == "any",
+            repeated=style.repeated_names,
         )
-        return min(rests, key=lambda rest: (len(rest), rest))
+        self._nodes: list[Node] = []
+        self._warnings: list[tuple[str, str]] = []
 
-    def accepts(self, text: bytes) -> bool:
-        """Whether the whole text is valid."""
-        state = self.start().feed(text)
-        return state is not None and state.complete
+    def value(self, schema: Json, default: Dialect = Dialect.DRAFT2020) -> Node:
+        """A JSON value under a schema. Raises SchemaError with everything that is wrong with it."""
+        try:
+            document = Document(schema, _dialect(schema, default))
+        except ReferenceProblem as problem:
+            found = SchemaProblem("", "$schema", problem.reason, problem.way_out)
+            raise SchemaError([found]) from None
+        normalizer = Normalizer(
+            document, assert_formats=self.style.assert_formats, search=self.search
+        )
+        planner = Planner(normalizer)
+        try:
+            root = planner.plan(normalizer.expressions.schema(document.root))
+        except Unsupported as problem:
+            normalizer.tell(document.root, problem.keyword, problem.reason, problem.way_out)
+        except Exhausted:
+            normalizer.tell(
+                normalizer.place,
+                "(alternatives)",
+                "take too long to be taken apart",
+                "use fewer branches in anyOf, oneOf, not or if",
+            )
+        if normalizer.problems:
+            raise SchemaError(list(normalizer.problems))
+        if not root.alive:
+            nothing = SchemaProblem("", "(schema)", "is valid for no value", "correct the schema")
+            raise SchemaError([nothing], unsatisfiable=True)
+        self._nodes += planner.nodes.values()
+        self._warnings += normalizer.warnings
+        return root
+
+    def pattern(self, pattern: str, where: str = "regex") -> Lang:
+        """All texts that a regular expression (ECMA-262) matches as a whole.
+
+        Raises RequestError for one that cannot be honoured or that nothing matches.
+        """
+        try:
+            lang = whole(self.languages, pattern)
+            if self.search.live(lang):
+                return lang
+        except (PatternError, TooLarge) as problem:
+            raise RequestError(f"{where} {pattern!r:.60} {problem}") from None
+        raise RequestError(f"{where} {pattern!r:.60} matches no text")
+
+    def choice(self, texts: Iterable[str]) -> Lang:
+        """Any one of the texts. Raises RequestError where there is none, or half a surrogate."""
+        wanted = list(texts)
+        lang = self.languages.words(wanted)
+        if not wanted or len(lang.words) != len(set(wanted)):
+            raise RequestError(
+                "choice: wanted at least one text, and none with half a surrogate pair"
+            )
+        return lang
+
+    def grammar(self, start: Point) -> Grammar:
+        """The grammar of a script whose parts were made here."""
+        return Grammar(self.machine, start, self._nodes, tuple(self._warnings))
 
 
 def compile_schema(
     schema: Json, style: Style = Style(), default: Dialect = Dialect.DRAFT2020
 ) -> Grammar:
     """The grammar of a JSON Schema. Raises SchemaError with everything that is wrong with it."""
-    try:
-        document = Document(schema, _dialect(schema, default))
-    except ReferenceProblem as problem:
-        found = SchemaProblem("", "$schema", problem.reason, problem.way_out)
-        raise SchemaError([found]) from None
-    normalizer = Normalizer(document, assert_formats=style.assert_formats)
-    planner = Planner(normalizer)
-    try:
-        root = planner.plan(normalizer.expressions.schema(document.root))
-    except Unsupported as problem:
-        normalizer.tell(document.root, problem.keyword, problem.reason, problem.way_out)
-    except Exhausted:
-        normalizer.tell(
-            normalizer.place,
-            "(alternatives)",
-            "take too long to be taken apart",
-            "use fewer branches in anyOf, oneOf, not or if",
-        )
-    if normalizer.problems:
-        raise SchemaError(list(normalizer.problems))
-    if not root.alive:
-        nothing = SchemaProblem("", "(schema)", "is valid for no value", "correct the schema")
-        raise SchemaError([nothing], unsatisfiable=True)
-    blanks: Blanks = BLANKS[style.blanks]
-    machine = Machine(
-        normalizer.search,
-        blanks,
-        any_order=style.key_order == "any",
-        repeated=style.repeated_names,
-    )
-    nodes = list(planner.nodes.values())
-    return Grammar(machine, single(root), nodes, tuple(normalizer.warnings))
+    builder = Builder(style)
+    return builder.grammar(single(builder.value(schema, default)))
+
+
+def text_grammar(pattern: str | None = None, choice: Iterable[str] = ()) -> Grammar:
+    """The grammar of a plain text: all that a pattern matches, or one of several texts.
+
+    Errors: as `Builder.pattern`, `Builder.choice`.
+    """
+    builder = Builder()
+    lang = builder.choice(choice) if pattern is None else builder.pattern(pattern)
+    return builder.grammar(Point([Words(lang, ending())]))
 
 
 def _dialect(schema: Json, default: Dialect) -> Dialect:

@@ -137,7 +137,7 @@ class Machine:
         if isinstance(frame, InString):
             after = self.strings.step(frame.state, byte)
             if after == CLOSED:
-                yield from self._finished(frame.around, text)
+                yield from self.finished(frame.around, text)
             elif after != DEAD:
                 yield InString(after, frame.around), text
         elif isinstance(frame, InName):
@@ -150,7 +150,7 @@ class Machine:
             yield from self._array(frame, text, byte)
         elif isinstance(frame, InWord):
             if frame.left == bytes([byte]):
-                yield from self._finished(frame.around, text)
+                yield from self.finished(frame.around, text)
             elif frame.left[0] == byte:
                 yield InWord(frame.left[1:], frame.around), text
         elif isinstance(frame, At | InWords | InLiteral):
@@ -221,10 +221,10 @@ class Machine:
             longer = None if text is None else text + bytes([byte])
             yield InNumber(after, frame.around), longer
         elif self.numerals.done(frame.state):
-            for position in self._finished(frame.around, text):
+            for position in self.finished(frame.around, text):
                 yield from self._step(*position, byte)
 
-    def _finished(self, around: Around, text: bytes | None) -> Iterator[Position]:
+    def finished(self, around: Around, text: bytes | None) -> Iterator[Position]:
         """What is around a value, once the value is complete."""
         blanks = self.blanks.elsewhere
         if isinstance(around, Point):
@@ -251,7 +251,7 @@ class Machine:
         plan, phase = frame.plan, frame.phase
         if byte == 0x5D and phase != Phase.COMMA:
             if array_done(frame):
-                yield from self._finished(frame.around, text)
+                yield from self.finished(frame.around, text)
         elif byte == 0x2C and phase == Phase.AFTER:
             if any(True for _ in self.items(frame)):
                 yield replace(frame, phase=Phase.COMMA, blanks=self.blanks.after_comma), text
@@ -321,7 +321,7 @@ class Machine:
                 yield Awaited(frame.value, self.blanks.after_colon, kept), text
         elif byte == 0x7D and phase != Phase.COMMA:
             if object_done(frame):
-                yield from self._finished(frame.around, text)
+                yield from self.finished(frame.around, text)
         elif byte == 0x2C and phase == Phase.AFTER:
             if self.names.languages_of(frame):
                 yield replace(frame, phase=Phase.COMMA, blanks=self.blanks.after_comma), text

@@ -35,12 +35,14 @@ class _Circular(Exception):
 class Normalizer:
     """The forms of all expressions of one document, made when they are asked for."""
 
-    def __init__(self, document: Document, *, assert_formats: bool = False) -> None:
+    def __init__(
+        self, document: Document, *, assert_formats: bool = False, search: Search | None = None
+    ) -> None:
         self.document = document
         self.problems: dict[SchemaProblem, None] = {}
         self.warnings: dict[tuple[str, str], None] = {}
-        self.languages = Languages()
-        self.search = Search(self.languages)
+        self.search = search or Search(Languages())
+        self.languages = self.search.languages
         self.expressions = Expressions()
         self.algebra = Algebra(self.languages, self.search, self.expressions, self.void)
         self.keywords = Keywords(

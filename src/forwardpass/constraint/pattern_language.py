@@ -40,6 +40,14 @@ def language(languages: Languages, pattern: str) -> Lang:
     return languages.alt((found, languages.cat(languages.some, later)))
 
 
+def whole(languages: Languages, pattern: str) -> Lang:
+    """All texts that the pattern matches from beginning to end.
+
+    Raises PatternError with the place, TooLarge beyond the limits.
+    """
+    return _Builder(languages).before(parse(pattern), languages.epsilon, at_start=True)
+
+
 class _Builder:
     def __init__(self, languages: Languages) -> None:
         self.languages = languages
