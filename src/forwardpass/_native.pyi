@@ -6,7 +6,7 @@ raises ValueError. Arrays are C-contiguous.
 
 # ruff: noqa: PT028  (the kernels' test entries are no tests)
 
-from typing import ClassVar, Literal, NotRequired, TypeAlias, TypedDict
+from typing import ClassVar, Final, Literal, NotRequired, Protocol, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -278,6 +278,124 @@ class Sampler:
     @property
     def decided(self) -> tuple[int, int, int]:
         """How many float32 sums decided, float64 sums did, and nothing did."""
+
+class Trie:
+    """The texts of a vocabulary as a tree of bytes."""
+
+    def __init__(
+        self, ids: NDArray[np.int32], blob: bytes, offsets: NDArray[np.int64], size: int
+    ) -> None:
+        """Token i is ids[i], its text blob[offsets[i] : offsets[i + 1]]; `size` rows of scores.
+
+        ValueError for an empty text, one of more than 4,096 bytes, and an id that comes twice.
+        """
+
+    @staticmethod
+    def from_arrays(
+        bytes: NDArray[np.uint8],
+        depths: NDArray[np.uint16],
+        first: NDArray[np.int32],
+        ids: NDArray[np.int32],
+        size: int,
+    ) -> Trie:
+        """From what `arrays` gave; ValueError where it is no tree."""
+
+    def arrays(
+        self,
+    ) -> tuple[NDArray[np.uint8], NDArray[np.uint16], NDArray[np.int32], NDArray[np.int32]]:
+        """Bytes and depths of the nodes, in preorder; where their tokens begin [nodes + 1]; ids."""
+
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def find(self, text: bytes) -> list[int]:
+        """Ids with exactly these bytes, rising."""
+
+    def segment(self, text: bytes) -> list[int]:
+        """The fewest tokens that give a text; of equally many, the longest first.
+
+        ValueError, naming the byte at which it comes to an end, where there are none.
+        """
+
+    def segment_count(self, text: bytes) -> int: ...
+
+class Grammar(Protocol):
+    """What fills the tables of Masks. -1 is what does not go on."""
+
+    def move(self, state: int, byte: int, /) -> int:
+        """The move that a byte leads to."""
+
+    def text(self, text_state: int, byte: int, /) -> int:
+        """The text state that a byte leads to, from 1 up; 0 behind the closing quote."""
+
+    def text_cost(self, text_state: int, /) -> int:
+        """Least tokens to the closing quote."""
+
+    def name(self, state: int, raw: bytes, /) -> int:
+        """The move behind a member's name, given with both of its quotes."""
+
+_Item: TypeAlias = tuple[int, int, int]
+_Start: TypeAlias = tuple[int, int, int]  # entry, outer or -1, list of tokens or -1
+
+class Masks:
+    """Which tokens may come next under a grammar. Not for two threads at once.
+
+    RuntimeError where the tables would take more than `most_bytes`: what is there still works.
+    """
+
+    STATE: Final[int]  # (STATE, state, 0)
+    TEXT: Final[int]  # (TEXT, text state, the move behind its closing quote)
+    NAME: Final[int]  # (NAME, text state, the state it is asked behind its closing quote)
+    POPPED: Final[int]  # (POPPED, 0, 0): the local level has ended
+    DOUBT: Final[int]  # (DOUBT, cost, 0): each token through here has to be judged on its own
+
+    def __init__(self, trie: Trie, callbacks: Grammar, most_bytes: int = 1 << 30) -> None: ...
+    def add_state(self, pop: bool, cost: int, first: bytes) -> int:
+        """A state. `pop`: its level may end here; `cost`: least tokens to that end.
+
+        Bytes that are not in `first` are dead; the grammar is not asked.
+        """
+
+    def add_move(self, items: list[_Item]) -> int:
+        """A set of items, one of which will stand.
+
+        It costs what the cheapest does; what doubt costs counts where there is nothing else.
+        """
+
+    def add_outer(self, move: int, cost: int, parent: int) -> int:
+        """What stands around a level that has ended; no names.
+
+        `cost`: least tokens from there to the end of everything; parent: the one further out, -1
+        for the end of everything.
+        """
+
+    def add_tokens(self, ids: list[int]) -> int: ...
+    def entry_state(self, state: int) -> int: ...
+    def entry_text(self, text_state: int) -> int:
+        """In a text with whose closing quote the level ends."""
+
+    def entry_name(self, text_state: int, state: int, raw: bytes) -> int:
+        """In a name, of which `raw` is written, with its quote."""
+
+    def mask(
+        self, starts: list[_Start], limit: int, out: NDArray[np.uint32]
+    ) -> tuple[int, int, list[int]]:
+        """How many are legal; no less than the greatest least cost of any; the doubtful ones.
+
+        Sets the bits in `out` of the tokens after which `limit` more are enough (-1: any number
+        is). `out` has 32 ids a word, and means nothing where this raises.
+        """
+
+    def costs(self, starts: list[_Start], ids: list[int]) -> list[int]:
+        """Least tokens to the end after each of these; -1: not legal as far as is known."""
+
+    def exit_texts(self, entry: int) -> list[tuple[bytes, list[int]]]:
+        """Each text with which an entry's level ends within a token, and its tokens."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the tables, about."""
 
 # One kernel at one level, for tests.
 

@@ -6,7 +6,7 @@ unions become what they are; how deep the look goes is the caller's (`void`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -23,12 +23,13 @@ from forwardpass.constraint.forms import (
     unique,
 )
 from forwardpass.constraint.lang import Kind, Lang
-from forwardpass.constraint.numbers import ALL_NUMBERS, unite
+from forwardpass.constraint.numbers import ALL_NUMBERS, Numbers, unite
 from forwardpass.constraint.regular import Languages
 from forwardpass.constraint.searching import Search
+from forwardpass.constraint.steps import Exhausted as Exhausted
+from forwardpass.constraint.steps import Work
 
 MOST_ALTERNATIVES = 256
-MOST_MEETS = 15_000  # of conjunctions, in one document: below half a second
 Part = TypeVar("Part", Arrays, Objects)
 
 
@@ -38,10 +39,6 @@ class Unsupported(Exception):
     def __init__(self, keyword: str, reason: str, way_out: str = "") -> None:
         super().__init__(reason)
         self.keyword, self.reason, self.way_out = keyword, reason, way_out
-
-
-class Exhausted(Exception):
-    """Taking a document apart took more work than is allowed."""
 
 
 class Algebra:
@@ -56,7 +53,7 @@ class Algebra:
     ) -> None:
         self.languages, self.search, self.expressions = languages, search, expressions
         self.void = void
-        self.meets = 0
+        self.steps = languages.steps
         self.any_array = Arrays(expressions.true)
         self.any_object = Objects(languages.empty)
         self.nothing = Form(False, frozenset(), (), languages.empty, (), ())
@@ -75,6 +72,7 @@ class Algebra:
         """The values of either."""
         if left is self.nothing or right is self.nothing:
             return right if left is self.nothing else left
+        self._spend_form(left, right)
         return Form(
             left.null or right.null,
             left.booleans | right.booleans,
@@ -95,6 +93,8 @@ class Algebra:
         """The values of both."""
         if left is self.everything or right is self.everything:
             return right if left is self.everything else left
+        self._spend_form(left, right)
+        self._spend_numbers(left.numbers, right.numbers)
         numbers = [a.meet(b) for a in left.numbers for b in right.numbers]
         texts = self.languages.both((left.texts, right.texts))
         return Form(
@@ -108,8 +108,8 @@ class Algebra:
 
     def meet_arrays(self, left: Arrays, right: Arrays) -> Arrays | None:
         """The arrays in both; None where there surely are none."""
-        self._spend()
         length = max(len(left.prefix), len(right.prefix))
+        self.steps.spend(Work.ALTERNATIVES, 15 + 8 * length)
         both = self.expressions.all
         return self.checked_arrays(
             Arrays(
@@ -160,7 +160,8 @@ class Algebra:
 
     def meet_objects(self, left: Objects, right: Objects) -> Objects | None:
         """The objects in both; None where there surely are none."""
-        self._spend()
+        sizes = (left.names, right.names, left.values, right.values, left.required, right.required)
+        self.steps.spend(Work.ALTERNATIVES, 15 + sum(map(len, sizes)))
         names = dict(left.names)
         for name, value in right.names:
             known = names.get(name)
@@ -184,10 +185,22 @@ class Algebra:
             looked_at,
         )
 
-    def _spend(self) -> None:
-        self.meets += 1
-        if self.meets > MOST_MEETS:
-            raise Exhausted
+    def _spend_form(self, left: Form, right: Form) -> None:
+        parts = (
+            left.numbers,
+            right.numbers,
+            left.arrays,
+            right.arrays,
+            left.objects,
+            right.objects,
+        )
+        self.steps.spend(Work.ALTERNATIVES, 5 + sum(map(len, parts)))
+
+    def _spend_numbers(self, left: Iterable[Numbers], right: Iterable[Numbers]) -> None:
+        """What it takes to intersect each set of numbers with each."""
+        ours, theirs = ([len(n.ranges) + 5 * len(n.never) for n in s] for s in (left, right))
+        both = sum(ours) * len(theirs) + sum(theirs) * len(ours)
+        self.steps.spend(Work.NUMBERS, 4 * both)
 
     def checked_objects(
         self, objects: Objects, looked_at: list[str] | None = None
@@ -212,13 +225,15 @@ class Algebra:
         if kept != objects.values or objects.some:
             objects = replace(objects, values=kept, some=tuple(some))
         names = objects.required if looked_at is None else looked_at
-        if any(self.void(self.member(objects, name)) for name in names):
+        known = dict(objects.names) if names else {}
+        if any(self.void(self.member(known, objects, name)) for name in names):
             return None
         return objects
 
-    def member(self, objects: Objects, name: str) -> Expr:
-        """All that holds for the value of one name."""
-        parts = [value for known, value in objects.names if known == name]
+    def member(self, known: Mapping[str, Expr], objects: Objects, name: str) -> Expr:
+        """All that holds for the value of one name; `known` are the names of the objects."""
+        self.steps.spend(Work.ALTERNATIVES, len(objects.values))
+        parts = [known[name]] if name in known else []
         parts += [value for names, value in objects.values if self.languages.matches(names, name)]
         return self.expressions.all(parts)
 
@@ -229,9 +244,12 @@ class Algebra:
 
         Each conjunction is cut only by those that it overlaps, so that disjoint ones stay whole.
         """
+        self._spend_form(form, other)
         numbers = list(form.numbers)
         for one in other.numbers:
-            cut = [a.meet(b) for a in numbers for b in one.others()]
+            others = one.others()
+            self._spend_numbers(numbers, others)
+            cut = [a.meet(b) for a in numbers for b in others]
             numbers = list(unite([n for n in cut if n is not None]))
         texts = self.languages.both((form.texts, self.languages.negate(other.texts)))
         return Form(

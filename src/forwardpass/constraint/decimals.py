@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -11,7 +13,15 @@ from fractions import Fraction
 LARGEST_EXPONENT = 308
 LARGEST = Fraction(10**LARGEST_EXPONENT)
 COUNTED = Fraction(2**53)
+_FAR = 10 ** (LARGEST_EXPONENT + 92)
 SMALLEST = Fraction(1, 10 ** (LARGEST_EXPONENT - 1))
+
+
+def points(values: Iterable[int | float]) -> Intervals:
+    """Exactly these numbers."""
+    # Sorting Fractions is slow; they are nearly in order where the plain values are.
+    found = [exact(value) for value in sorted(values)]
+    return join(tuple(Interval(value, False, value, False) for value in found), ())
 
 
 def exact(value: int | float | Decimal) -> Fraction:
@@ -19,8 +29,14 @@ def exact(value: int | float | Decimal) -> Fraction:
 
     >>> exact(0.1)
     Fraction(1, 10)
+
+    An integer far beyond what is honoured stands for all such, so that arithmetic stays cheap.
     """
-    return Fraction(value) if isinstance(value, int) else Fraction(Decimal(repr(value)))
+    if isinstance(value, int):
+        if value.bit_length() > _FAR.bit_length():
+            value = _FAR if value > 0 else -_FAR
+        return Fraction(value)
+    return Fraction(Decimal(repr(value)))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -78,8 +94,18 @@ def meet(left: Intervals, right: Intervals) -> Intervals:
     """The numbers in both sets."""
     if left is EVERYTHING or right is EVERYTHING:
         return right if left is EVERYTHING else left
-    found = (a.meet(b) for a in left for b in right)
-    return _ordered([interval for interval in found if interval is not None])
+    out: list[Interval] = []
+    i = j = 0
+    while i < len(left) and j < len(right):
+        met = left[i].meet(right[j])
+        if met is not None:
+            out.append(met)
+        # The one that ends first meets nothing further: both sets are in order.
+        if _end(left[i]) < _end(right[j]):
+            i += 1
+        else:
+            j += 1
+    return tuple(out)
 
 
 def join(left: Intervals, right: Intervals) -> Intervals:
@@ -95,19 +121,26 @@ def join(left: Intervals, right: Intervals) -> Intervals:
 
 def outside(intervals: Intervals) -> Intervals:
     """All other numbers."""
-    out = EVERYTHING
+    out = []
+    start: Fraction | None = None
+    start_open = True
     for interval in intervals:
-        below = above = ()  # type: Intervals
         if interval.low is not None:
-            below = at_most(interval.low, below=not interval.low_open)
-        if interval.high is not None:
-            above = at_least(interval.high, above=not interval.high_open)
-        out = meet(out, (*below, *above))
-    return out
+            out.append(Interval(start, start_open, interval.low, not interval.low_open))
+        if interval.high is None:
+            return tuple(out)
+        start, start_open = interval.high, not interval.high_open
+    out.append(Interval(start, start_open, None, True))
+    return EVERYTHING if len(out) == 1 and start is None else tuple(out)
 
 
 def holds(intervals: Intervals, value: Fraction) -> bool:
     return any(interval.holds(value) for interval in intervals)
+
+
+def _end(interval: Interval) -> tuple[bool, Fraction, bool]:
+    """Where an interval ends, in an order in which no limit comes last."""
+    return interval.high is None, interval.high or Fraction(0), not interval.high_open
 
 
 def _ordered(intervals: list[Interval]) -> Intervals:
@@ -130,3 +163,39 @@ def _span(left: Interval, right: Interval) -> Interval:
     if (right.high, not right.high_open) > (left.high, not left.high_open):
         return Interval(left.low, left.low_open, right.high, right.high_open)
     return left
+
+
+def low_of(interval: Interval) -> Fraction:
+    assert interval.low is not None
+    return interval.low
+
+
+def high_of(interval: Interval) -> Fraction:
+    assert interval.high is not None
+    return interval.high
+
+
+def exponents(interval: Interval, value: Fraction) -> tuple[int, int]:
+    """The first and last exponent that bring a value into an interval; none if first > last."""
+    low, high = low_of(interval), high_of(interval)
+    last = power_of(high / value)
+    if interval.high_open and value * Fraction(10) ** last == high:
+        last -= 1
+    first = -power_of(value / low)
+    if interval.low_open and value * Fraction(10) ** first == low:
+        first += 1
+    return first, last
+
+
+def power_of(ratio: Fraction) -> int:
+    """The largest k with 10^k ≤ ratio.
+
+    >>> power_of(Fraction(999)), power_of(Fraction(1, 10))
+    (2, -1)
+    """
+    guess = math.floor((ratio.numerator.bit_length() - ratio.denominator.bit_length()) * 0.30103)
+    while Fraction(10) ** guess > ratio:
+        guess -= 1
+    while Fraction(10) ** (guess + 1) <= ratio:
+        guess += 1
+    return guess

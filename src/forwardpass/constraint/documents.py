@@ -5,7 +5,7 @@ Nothing is fetched: a reference outside the document is a problem with its way o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from urllib.parse import unquote, urldefrag, urljoin
@@ -14,6 +14,7 @@ Json = object
 
 MOST_VALUES = 300_000
 MOST_TEXT = 4_000_000
+MOST_SCHEMAS = 25_000
 DEEPEST = 200
 
 
@@ -25,6 +26,11 @@ class Dialect(IntEnum):
     DRAFT7 = 7
     DRAFT2019 = 8
     DRAFT2020 = 9
+
+    @property
+    def title(self) -> str:
+        """As people write it."""
+        return {8: "2019-09", 9: "2020-12"}.get(self, f"draft {int(self)}")
 
 
 _DIALECTS = {
@@ -90,6 +96,12 @@ class Document:
         self.root = self._place(schema, "", "", default)
         self._roots.setdefault("", self.root)
         self._index()
+        self.schemas = len(self._places)
+
+    @property
+    def places(self) -> Iterable[Place]:
+        """All schemas that stand in the document, and those that were referred to so far."""
+        return self._places.values()
 
     def _place(self, schema: Json, pointer: str, base: str, dialect: Dialect) -> Place:
         known = self._places.get(pointer)
@@ -110,6 +122,8 @@ class Document:
             if place.pointer in seen:
                 continue
             seen.add(place.pointer)
+            if len(self._places) > MOST_SCHEMAS:
+                raise ReferenceProblem(f"holds more than {MOST_SCHEMAS:,} schemas", "use fewer")
             schema = place.schema
             if not isinstance(schema, Mapping):
                 continue
@@ -168,7 +182,8 @@ class Document:
         root = self._roots.get(base)
         if root is None:
             raise ReferenceProblem(
-                f'= "{reference}" would have to be fetched', "copy it into $defs and refer to that"
+                f'= "{_shown(reference)}" would have to be fetched',
+                "copy it into $defs and refer to that",
             )
         fragment = unquote(fragment)
         if not fragment:
@@ -176,7 +191,9 @@ class Document:
         if not fragment.startswith("/"):
             anchor = self._anchors.get((base, fragment))
             if anchor is None:
-                raise ReferenceProblem(f'= "{reference}" names no anchor here', "add the anchor")
+                raise ReferenceProblem(
+                    f'= "{_shown(reference)}" names no anchor here', "add the anchor"
+                )
             return anchor
         return self._follow(root, fragment, reference)
 
@@ -190,12 +207,16 @@ class Document:
             elif isinstance(value, list) and part.isdigit() and int(part) < len(value):
                 value = value[int(part)]
             else:
-                raise ReferenceProblem(f'= "{reference}" leads nowhere', "correct the pointer")
+                raise ReferenceProblem(
+                    f'= "{_shown(reference)}" leads nowhere', "correct the pointer"
+                )
             at += "/" + raw
             if isinstance(value, Mapping) and _identifier(value, place.dialect):
                 place = self._place(value, at, place.base, place.dialect)
         if not isinstance(value, Mapping | bool):
-            raise ReferenceProblem(f'= "{reference}" leads to no schema', "correct the pointer")
+            raise ReferenceProblem(
+                f'= "{_shown(reference)}" leads to no schema', "correct the pointer"
+            )
         return self._place(value, at, place.base, place.dialect)
 
 
@@ -207,6 +228,10 @@ def _identifier(schema: Json, dialect: Dialect) -> str:
     if not isinstance(word, str) or (dialect < Dialect.DRAFT2019 and "$ref" in schema):
         return ""
     return urldefrag(word)[0]
+
+
+def _shown(reference: str) -> str:
+    return reference if len(reference) <= 80 else reference[:79] + "…"
 
 
 def urljoined(base: str, reference: str) -> str:

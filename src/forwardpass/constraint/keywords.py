@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import isfinite
 
 from forwardpass.constraint import decimals, formats
-from forwardpass.constraint.algebra import Algebra
+from forwardpass.constraint.algebra import Algebra, Unsupported
 from forwardpass.constraint.documents import Dialect, Document, Json, Place
 from forwardpass.constraint.expressions import Expr
 from forwardpass.constraint.forms import (
@@ -26,10 +26,12 @@ from forwardpass.constraint.lang import Lang, TooLarge
 from forwardpass.constraint.numbers import LITERAL, Numbers
 from forwardpass.constraint.pattern_language import language
 from forwardpass.constraint.patterns import PatternError
+from forwardpass.constraint.steps import Work
 
 TYPES = ("null", "boolean", "number", "integer", "string", "array", "object")
 MOST_PREFIX = 2_000
 MOST_ASKED = 1_000_000
+MOST_NAMES = 10_000
 
 
 class Keywords:
@@ -89,10 +91,17 @@ class Keywords:
         if keyword not in _keys(place):
             return None
         value = place.get(keyword)
-        if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value):
+        if isinstance(value, int | float) and not isinstance(value, bool) and _finite(value):
             return decimals.exact(value)
         self.tell(place, keyword, "is not a number", "correct the schema")
         return None
+
+    def flag(self, place: Place, keyword: str) -> bool:
+        """True or false; false where the keyword is absent or wrong (told)."""
+        value = _keys(place).get(keyword, False)
+        if not isinstance(value, bool):
+            self.tell(place, keyword, "is not true or false", "correct the schema")
+        return value is True
 
     def pattern(self, place: Place, keyword: str, pattern: Json) -> Lang:
         """All texts that a pattern is found in; every text where it is refused (told)."""
@@ -114,7 +123,8 @@ class Keywords:
         """The schema inside a place, as an expression."""
         inner = self.document.inside(place, *path)
         if not isinstance(inner.schema, Mapping | bool):
-            self.tell(place, path[0], "holds what is no schema", "correct the schema")
+            where = f" at {path[1]:.60}" if len(path) > 1 else ""
+            self.tell(place, path[0], f"holds what is no schema{where}", "correct the schema")
             return self.expressions.true
         return self.expressions.schema(inner)
 
@@ -125,10 +135,10 @@ class Keywords:
             return self.algebra.everything
         names = schema["type"]
         names = [names] if isinstance(names, str) else names
-        if not isinstance(names, list) or not all(name in TYPES for name in names):
+        if not isinstance(names, list) or not names or not all(name in TYPES for name in names):
             self.tell(place, "type", f"is not one of {', '.join(TYPES)}", "correct the schema")
             return self.algebra.everything
-        if schema.get("nullable") is True:
+        if self.flag(place, "nullable"):
             names = [*names, "null"]
         whole = self.algebra.everything
         numbers: tuple[Numbers, ...] = ()
@@ -162,14 +172,15 @@ class Keywords:
     def values(self, values: list[Json]) -> Form:
         """The form of a finite set of values."""
         texts = self.languages.words(value for value in values if isinstance(value, str))
-        points: decimals.Intervals = ()
-        for value in values:
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                points += decimals.point(decimals.exact(value))
+        found = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+        if not all(map(_finite, found)):
+            raise Unsupported("enum", "holds a number that JSON does not know", "leave it out")
+        self.algebra.steps.spend(Work.NUMBERS, 5 * len(found))
+        points = decimals.points(found)
         form = Form(
             None in values,
             frozenset(value for value in values if isinstance(value, bool)),
-            (Numbers(decimals.join(points, ())),) if points else (),
+            (Numbers(points),) if points else (),
             texts,
             (),
             (),
@@ -182,6 +193,10 @@ class Keywords:
     def value(self, value: Json) -> Form:
         """The form of one value."""
         nothing, false = self.algebra.nothing, self.expressions.false
+        if isinstance(value, list | dict) and len(value) > MOST_PREFIX:
+            raise Unsupported(
+                "const", f"holds more than {MOST_PREFIX:,} parts in one list or object", "split it"
+            )
         if isinstance(value, list):
             items = tuple(map(self.expressions.const, value))
             one = Arrays(false, items, len(items), len(items))
@@ -237,7 +252,8 @@ class Keywords:
         if not isinstance(name, str):
             self.tell(place, "format", "is not a text", "correct the schema")
             return self.languages.all
-        if not (self.assert_formats or schema.get("x-assert-format") is True):
+        asserted = self.flag(place, "x-assert-format")
+        if not (self.assert_formats or asserted):
             self.warn(place, "format", f'"{name}" is an annotation; x-assert-format enforces it')
             return self.languages.all
         pattern = formats.PATTERNS.get(name)
@@ -251,11 +267,9 @@ class Keywords:
     def _arrays(self, place: Place, schema: Mapping[str, Json]) -> tuple[Arrays, ...]:
         prefix, rest, count = self._items(place, schema)
         low, high = self.count(place, "minItems") or 0, self.count(place, "maxItems")
-        unique = schema.get("uniqueItems", False)
-        if not isinstance(unique, bool):
-            self.tell(place, "uniqueItems", "is not true or false", "correct the schema")
+        unique = self.flag(place, "uniqueItems")
         some, also = self._contains(place, schema)
-        made = Arrays(rest, prefix, low, high, some, unique is True, Evaluated(count, also))
+        made = Arrays(rest, prefix, low, high, some, unique, Evaluated(count, also))
         checked = self.algebra.checked_arrays(made)
         return (checked,) if checked is not None else ()
 
@@ -315,6 +329,9 @@ class Keywords:
         if not isinstance(required, list) or not all(isinstance(n, str) for n in required):
             self.tell(place, "required", "is not a list of names", "correct the schema")
             required = []
+        if len(required) > MOST_NAMES:
+            self.tell(place, "required", f"has more than {MOST_NAMES:,} names", "use fewer")
+            required = []
         made = Objects(
             evaluated,
             names,
@@ -334,6 +351,10 @@ class Keywords:
             self.tell(place, keyword, "is not a map of schemas", "correct the schema")
             return ()
         return tuple((name, self.sub(place, keyword, name)) for name in value)
+
+
+def _finite(value: int | float) -> bool:
+    return isinstance(value, int) or isfinite(value)
 
 
 def _keys(place: Place) -> Mapping[str, Json]:

@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from enum import IntEnum
 
 from forwardpass.constraint.charsets import CharSet
+from forwardpass.constraint.steps import Steps, Work
+from forwardpass.errors import RequestError
 
 
-class TooLarge(Exception):
-    """A language outgrew its limits; the text says which and where."""
+class TooLarge(RequestError):
+    """A language outgrew its limits; the text says which."""
 
 
 class Kind(IntEnum):
@@ -87,9 +89,10 @@ def merged(moves: Iterable[tuple[int, int, Lang]]) -> Moves:
     return tuple(out)
 
 
-def sweep(tables: list[Moves]) -> Iterable[tuple[int, int, list[Lang]]]:
+def sweep(tables: list[Moves], steps: Steps) -> Iterable[tuple[int, int, list[Lang]]]:
     """Ranges on which no table changes, each with the targets of all tables that move there."""
     edges = sorted({e for table in tables for f, s, _ in table for e in (f, s + 1)})
+    steps.spend(Work.TEXTS, (len(edges) + 1) * (len(tables) + 2) // 4)
     at = [0] * len(tables)
     for first, after in itertools.pairwise(edges):
         targets = []

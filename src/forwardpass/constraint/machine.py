@@ -226,13 +226,13 @@ class Machine:
 
     def finished(self, around: Around, text: bytes | None) -> Iterator[Position]:
         """What is around a value, once the value is complete."""
-        blanks = self.blanks.elsewhere
+        blanks, same = self.blanks.elsewhere, self.frames.same
         if isinstance(around, Point):
-            yield At(around, blanks), None
+            yield same(At(around, blanks)), None
         elif isinstance(around, Hole):
             yield Popped(), None
         elif isinstance(around, InObject) or not around.plan.unique:
-            yield replace(around, phase=Phase.AFTER, blanks=blanks), text
+            yield same(replace(around, phase=Phase.AFTER, blanks=blanks)), text
         elif text is None or UNKNOWN in around.seen:
             yield Doubt(), None
         else:
@@ -281,12 +281,14 @@ class Machine:
         for option in plan.at(frame.index):
             counts = added(frame.counts, option.counts)
             if array_open(plan, frame.index + 1, counts):
-                node = self._different(option.node, frame.seen) if frame.seen else option.node
+                node = self.different(option.node, frame.seen)
                 if node is not None:
                     yield node, counts
 
-    def _different(self, node: Node, seen: frozenset[tuple[str, object]]) -> Node | None:
+    def different(self, node: Node, seen: frozenset[tuple[str, object]]) -> Node | None:
         """The same value but for those seen; containers differ at their end, or go on."""
+        if not seen:
+            return node
         form = node.form
         texts = self.languages.words(str(v) for sort, v in seen if sort == "text")
         numbers = list(form.numbers)
@@ -335,10 +337,19 @@ class Machine:
         if after == CLOSED and frame.kind != LISTED and is_blind(frame.around):
             yield Doubt(), None
         elif after == CLOSED:
-            for named in self.names.taken(frame.around, json.loads(raw)):
-                yield replace(named, blanks=self.blanks.elsewhere), text
+            yield from self.named(frame.around, raw, text)
         elif after != DEAD:
             yield InName(after, raw, frame.around, frame.kind), text
+
+    def named(self, frame: InObject, raw: bytes, text: bytes | None) -> Iterator[Position]:
+        """An object after a whole name, quotes included."""
+        yield from self.taken(frame, json.loads(raw), text)
+
+    def taken(self, frame: InObject, name: str, text: bytes | None) -> Iterator[Position]:
+        """An object after a name."""
+        blanks = self.blanks.elsewhere
+        for taken in self.names.taken(frame, name):
+            yield self.frames.same(replace(taken, blanks=blanks)), text
 
 
 def array_done(frame: InArray) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 
 from forwardpass.constraint.algebra import Algebra, Unsupported
@@ -19,10 +20,14 @@ from forwardpass.constraint.keywords import Keywords
 from forwardpass.constraint.lang import Lang, TooLarge
 from forwardpass.constraint.regular import Languages
 from forwardpass.constraint.searching import Search
+from forwardpass.constraint.spelling import idle
+from forwardpass.constraint.steps import Exhausted
 from forwardpass.errors import SchemaProblem
 
 DEEPEST_LOOK = 5
 MOST_TRACKED = 8
+MOST_PROBLEMS = 100
+MOST_OPEN = 100  # schemas that are read inside one another
 
 
 Reader = Callable[[Place, Form, bool], Form]
@@ -61,13 +66,26 @@ class Normalizer:
         self._void: dict[Expr, bool] = {}
         self._depth = 0
         self.place = document.root
+        for place, name, why in idle(document.places):
+            self.warn(place, name, why)
 
     def tell(self, place: Place, keyword: str, reason: str, way_out: str = "") -> None:
-        """Note a problem; the walk goes on, so that all are found at once."""
+        """Note a problem; the walk goes on, so that all are found at once.
+
+        Raises Exhausted at the 100th, for a walk that meets them without end.
+        """
         self.problems[SchemaProblem(place.pointer, keyword, reason, way_out)] = None
+        if len(self.problems) == MOST_PROBLEMS:
+            reason = f"are {MOST_PROBLEMS} so far, and no more are looked for"
+            raise Exhausted("(problems)", reason, "correct these first")
+
+    def stop(self, keyword: str, reason: str, way_out: str = "") -> None:
+        """Note why the walk ends where it is."""
+        self.problems[SchemaProblem(self.place.pointer, keyword, reason, way_out)] = None
 
     def warn(self, place: Place, keyword: str, text: str) -> None:
-        self.warnings[place.pointer, f"{keyword} {text}"] = None
+        if len(self.warnings) < MOST_PROBLEMS:
+            self.warnings[place.pointer, f"{keyword} {text}"] = None
 
     # ---- expressions -------------------------------------------------------------------
 
@@ -81,6 +99,10 @@ class Normalizer:
                 self.tell(self.place, "$ref", "refers to itself with no value in between",
                           "let it lead through a property or an item")  # fmt: skip
                 return self.algebra.everything
+            if len(self._open) >= MOST_OPEN:
+                raise Unsupported(
+                    "(size)", f"nests more than {MOST_OPEN} schemas in one value", "flatten it"
+                )
             self._open.add(expr)
             try:
                 found = self._made(expr)
@@ -178,7 +200,7 @@ class Normalizer:
             ("$ref", self._ref),
             ("allOf", self._all_of),
             ("not", self._not),
-            ("dependencies", self._dependencies),
+            ("dependencies", partial(self._dependents, "dependencies")),
             ("anyOf", self._any_of),
             ("oneOf", self._one_of),
         ]
@@ -187,8 +209,8 @@ class Normalizer:
         if place.dialect >= Dialect.DRAFT2019:
             found += [
                 ("$recursiveRef", self._recursive),
-                ("dependentRequired", self._dependent_required),
-                ("dependentSchemas", self._dependent_schemas),
+                ("dependentRequired", partial(self._dependents, "dependentRequired")),
+                ("dependentSchemas", partial(self._dependents, "dependentSchemas")),
             ]
         if place.dialect >= Dialect.DRAFT2020:
             found.append(("$dynamicRef", self._dynamic))
@@ -221,17 +243,16 @@ class Normalizer:
         return self.algebra.meet(form, other)
 
     def _recursive(self, place: Place, form: Form, tracked: bool) -> Form:
-        if len(self.document.dynamic.get("", [])) > 1:
-            raise Unsupported("$recursiveRef", "depends on where it is read from", "use $ref")
-        other = self.form(self._reference(place, "$recursiveRef", tracked=tracked))
-        return self.algebra.meet(form, other)
+        return self._scoped(place, form, "$recursiveRef", "", tracked)
 
     def _dynamic(self, place: Place, form: Form, tracked: bool) -> Form:
         name = str(place.get("$dynamicRef")).partition("#")[2]
+        return self._scoped(place, form, "$dynamicRef", name, tracked)
+
+    def _scoped(self, place: Place, form: Form, keyword: str, name: str, tracked: bool) -> Form:
         if len(self.document.dynamic.get(name, [])) > 1:
-            raise Unsupported("$dynamicRef", "depends on where it is read from", "use $ref")
-        other = self.form(self._reference(place, "$dynamicRef", tracked=tracked))
-        return self.algebra.meet(form, other)
+            raise Unsupported(keyword, "depends on where it is read from", "use $ref")
+        return self.algebra.meet(form, self.form(self._reference(place, keyword, tracked=tracked)))
 
     # ---- in-place applicators ----------------------------------------------------------
 
@@ -257,7 +278,9 @@ class Normalizer:
         """The union; where evaluation is tracked, with every way to be in several at once."""
         if tracked and len(forms) > MOST_TRACKED:
             raise Unsupported(
-                "anyOf", f"has more than {MOST_TRACKED} branches under an unevaluated* keyword"
+                "anyOf",
+                f"has more than {MOST_TRACKED} branches under an unevaluated* keyword",
+                "use fewer, or additionalProperties in each",
             )
         form = self.algebra.nothing
         for count in range(len(forms) if tracked else 1, 0, -1):
@@ -299,16 +322,7 @@ class Normalizer:
 
     # ---- what a name brings with it ----------------------------------------------------
 
-    def _dependent_required(self, place: Place, form: Form, tracked: bool) -> Form:
-        return self._dependents(place, form, "dependentRequired", tracked)
-
-    def _dependent_schemas(self, place: Place, form: Form, tracked: bool) -> Form:
-        return self._dependents(place, form, "dependentSchemas", tracked)
-
-    def _dependencies(self, place: Place, form: Form, tracked: bool) -> Form:
-        return self._dependents(place, form, "dependencies", tracked)
-
-    def _dependents(self, place: Place, form: Form, keyword: str, tracked: bool) -> Form:
+    def _dependents(self, keyword: str, place: Place, form: Form, tracked: bool) -> Form:
         value = place.get(keyword)
         if not isinstance(value, Mapping):
             self.tell(place, keyword, "is not a map", "correct the schema")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import chain, islice
 
 from forwardpass.constraint import decimals
 from forwardpass.constraint.decimals import (
@@ -18,6 +20,7 @@ from forwardpass.constraint.decimals import (
 
 LITERAL, WRITTEN_OUT = "literal", "written out"
 _TRIED = 4_096
+_MAGNITUDES = Interval(SMALLEST, False, LARGEST, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,24 +96,30 @@ def _common(left: Fraction | None, right: Fraction | None) -> Fraction | None:
 
 def unite(sets: list[Numbers]) -> tuple[Numbers, ...]:
     """The same numbers in fewer sets: those that differ in their intervals alone become one."""
-    out: dict[tuple[object, ...], Numbers] = {}
+    if len(sets) == 1:
+        return tuple(sets)
+    alike: dict[tuple[object, ...], list[Numbers]] = {}
     for numbers in sets:
-        key = (numbers.step, numbers.never, numbers.form)
-        known = out.get(key)
-        if known is not None:
-            numbers = replace(known, ranges=decimals.join(known.ranges, numbers.ranges))
-        out[key] = numbers
-    return (ALL_NUMBERS,) if ALL_NUMBERS in out.values() else tuple(out.values())
+        alike.setdefault((numbers.step, numbers.never, numbers.form), []).append(numbers)
+    out = []
+    for first, *others in alike.values():
+        more = tuple(interval for numbers in others for interval in numbers.ranges)
+        out.append(replace(first, ranges=decimals.join(first.ranges, more)) if others else first)
+    return (ALL_NUMBERS,) if ALL_NUMBERS in out else tuple(out)
 
 
 def positive(numbers: Numbers) -> Intervals:
     """The intervals above zero, within the magnitudes that are honoured."""
-    return _honoured(numbers, numbers.ranges)
+    return tuple(_honoured(numbers, numbers.ranges))
 
 
 def negative(numbers: Numbers) -> Intervals:
     """The intervals below zero, mirrored to above it."""
-    mirrored = (
+    return tuple(_honoured(numbers, _mirrored(numbers)))
+
+
+def _mirrored(numbers: Numbers) -> Iterator[Interval]:
+    return (
         Interval(
             None if i.high is None else -i.high,
             i.high_open,
@@ -119,20 +128,17 @@ def negative(numbers: Numbers) -> Intervals:
         )
         for i in reversed(numbers.ranges)
     )
-    return _honoured(numbers, tuple(mirrored))
 
 
-def _honoured(numbers: Numbers, ranges: Intervals) -> Intervals:
+def _honoured(numbers: Numbers, ranges: Iterable[Interval]) -> Iterator[Interval]:
     """Intervals above zero; multiples only as far as 64-bit floats count by ones, points apart."""
     counted = numbers.never or numbers.step not in (None, 1)
-    out = []
-    for interval in decimals.meet(ranges, (Interval(SMALLEST, False, LARGEST, False),)):
-        if counted and interval.low != interval.high:
-            met = interval.meet(Interval(SMALLEST, False, COUNTED, False))
-            out += [_told_apart(met)] if met is not None else []
-        else:
-            out.append(_told_apart(interval))
-    return tuple(out)
+    for one in ranges:
+        interval = one.meet(_MAGNITUDES)
+        if interval is not None and counted and interval.low != interval.high:
+            interval = interval.meet(Interval(SMALLEST, False, COUNTED, False))
+        if interval is not None:
+            yield _told_apart(interval)
 
 
 def _told_apart(interval: Interval) -> Interval:
@@ -170,7 +176,8 @@ def any_number(numbers: Numbers) -> bool:
     """Whether there is any number in the set that can be written with finitely many digits."""
     if zero(numbers) or numbers.free:
         return True
-    return any(found(i, numbers) for i in (*positive(numbers), *negative(numbers)))
+    sides = chain(_honoured(numbers, numbers.ranges), _honoured(numbers, _mirrored(numbers)))
+    return any(found(interval, numbers) for interval in sides)
 
 
 def found(interval: Interval, numbers: Numbers) -> bool:
@@ -189,16 +196,10 @@ def pick(interval: Interval, numbers: Numbers) -> Fraction | None:
             allowed = all((low / one).denominator != 1 for one in numbers.never)
             return low if allowed else None
         return _between(interval, low, high, numbers)
-    first, last = math.ceil(low / step), math.floor(high / step)
-    if interval.low_open and first * step == low:
-        first += 1
-    if interval.high_open and last * step == high:
-        last -= 1
-    spans = []
-    for one in numbers.never:
-        common = _common(step, one)
-        assert common is not None
-        spans.append(int(common / step))
+    first, last = _counts(interval, step)
+    spans = _spans(numbers, step)
+    if 1 in spans:
+        return None
     for count in range(first, min(last, first + _TRIED) + 1):
         if all(count % span for span in spans):
             return count * step
@@ -224,12 +225,41 @@ def _between(
 def cardinality(numbers: Numbers, limit: int) -> int:
     """How many numbers are in the set, or `limit` where there are at least that many."""
     total = int(zero(numbers))
+    step = whole_step(numbers)
     for interval in (*positive(numbers), *negative(numbers)):
-        rest: Interval | None = interval
-        while rest is not None and total < limit:
-            value = pick(rest, numbers)
-            if value is None:
-                break
-            total += 1
-            rest = rest.meet(Interval(value, True, None, True))
+        if total >= limit:
+            break
+        if step is None or interval.low == interval.high:
+            some = pick(interval, numbers) is not None
+            total += 0 if not some else 1 if interval.low == interval.high else limit
+        else:
+            first, last = _counts(interval, step)
+            spans = _spans(numbers, step)
+            if 1 in spans or first > last:
+                continue
+            if spans:
+                counts = range(first, min(last, first + _TRIED * limit) + 1)
+                left = (count for count in counts if all(count % span for span in spans))
+                total += sum(1 for _ in islice(left, limit))
+            else:
+                total += last - first + 1
     return min(total, limit)
+
+
+def _counts(interval: Interval, step: Fraction) -> tuple[int, int]:
+    """The first and last k of which k·step lies in an interval (bounded); none if first > last."""
+    low, high = interval.low, interval.high
+    assert low is not None
+    assert high is not None
+    first, last = math.ceil(low / step), math.floor(high / step)
+    if interval.low_open and first * step == low:
+        first += 1
+    if interval.high_open and last * step == high:
+        last -= 1
+    return first, last
+
+
+def _spans(numbers: Numbers, step: Fraction) -> list[int]:
+    """Which multiples of the step are ruled out: every n-th, for each n."""
+    common = (_common(step, one) for one in numbers.never)
+    return [int(one / step) for one in common if one is not None]

@@ -7,12 +7,20 @@ States are numbers, made when they are reached; every one of them can still be c
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from forwardpass.constraint.decimals import LARGEST_EXPONENT, Interval, Intervals
+from forwardpass.constraint.decimals import (
+    LARGEST_EXPONENT,
+    Interval,
+    Intervals,
+    exponents,
+    high_of,
+    low_of,
+    power_of,
+)
 from forwardpass.constraint.numbers import (
     LITERAL,
     WRITTEN_OUT,
@@ -41,6 +49,7 @@ class _Asked:
         # Where only the sign of a whole number matters, its digits do not.
         self.fine = numbers.step == 1 and not numbers.never and all(end == 0 for end in ends)
         self.sides = positive(numbers), negative(numbers)
+        self.ends = tuple([high_of(one) for one in side] for side in self.sides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +75,11 @@ class Numerals:
         self._done: dict[int, bool] = {}
         self._asked: dict[Numbers, _Asked] = {}
         self._starts: dict[int, int] = {}
+
+    @property
+    def size(self) -> int:
+        """How many states have been made."""
+        return len(self._facts)
 
     def start(self, numbers: Numbers) -> int:
         """The state before the first byte (of a set that has a number in it)."""
@@ -129,45 +143,66 @@ class Numerals:
             return asked.zero or any(found(i, asked.numbers) for i in self._side(facts))
         if len(str(facts.digits)) > _MOST_DIGITS + facts.behind:
             return False
-        return any(self._scaled(i, facts) is not None for i in self._side(facts))
+        return self._scaled(facts) is not None
 
-    def _scaled(self, interval: Interval, facts: _Facts) -> Fraction | None:
-        """A right number of the interval that lies in 10^k·[S, S + 1) for any k, or None."""
-        low, high, digits = interval.low, interval.high, facts.digits
-        assert low is not None
-        assert high is not None
-        power = _power(high / digits)
+    def _scaled(self, facts: _Facts) -> Fraction | None:
+        """A right number that lies in 10^k·[S, S + 1) for any k, the largest first, or None.
+
+        Only those k are looked at for which an interval is near: there may be thousands of them.
+        """
+        side, ends = self._side(facts), facts.asked.ends[facts.minus]
+        digits, step = facts.digits, facts.asked.step
         least = 0 if facts.asked.form == LITERAL else None
-        while least is None or power >= least:
-            scale = Fraction(10) ** power
-            if (digits + 1) * scale <= low:
+        power = power_of(ends[-1] / digits) if ends else -1
+        while ends and (least is None or power >= least):
+            start = digits * Fraction(10) ** power
+            value = self._begun(facts, power)
+            if value is not None:
+                return value
+            if step is not None and (digits + 1) * Fraction(10) ** power <= step:
                 return None
-            met = interval.meet(Interval(digits * scale, False, (digits + 1) * scale, True))
+            at = bisect_left(ends, start)
+            if at < len(ends) and low_of(side[at]) < start:
+                power -= 1
+            elif at:
+                power = power_of(ends[at - 1] / digits)
+            else:
+                return None
+        return None
+
+    def _begun(self, facts: _Facts, power: int) -> Fraction | None:
+        """A right number in 10^power·[S, S + 1), or None."""
+        scale = Fraction(10) ** power
+        start, stop = facts.digits * scale, (facts.digits + 1) * scale
+        side = self._side(facts)
+        for at in range(bisect_left(facts.asked.ends[facts.minus], start), len(side)):
+            if low_of(side[at]) >= stop:
+                break
+            met = side[at].meet(Interval(start, False, stop, True))
             value = None if met is None else pick(met, facts.asked.numbers)
             if value is not None:
                 return value
-            power -= 1
-            step = facts.asked.step
-            if step is not None and (digits + 1) * scale <= step:
-                return None
         return None
 
     def _powers(self, facts: _Facts) -> Iterator[tuple[int, int]]:
         """Ranges of exponents with which what is written is a right number (not zero)."""
         value = Fraction(facts.digits, 10**facts.behind)
         least, most = _multiples(facts.asked.numbers, value)
-        for interval in self._side(facts):
-            assert interval.low is not None
-            assert interval.high is not None
-            last = _power(interval.high / value)
-            if interval.high_open and value * Fraction(10) ** last == interval.high:
-                last -= 1
-            first = -_power(value / interval.low)
-            if interval.low_open and value * Fraction(10) ** first == interval.low:
-                first += 1
-            first, last = max(first, least), min(last, most)
-            if first <= last:
-                yield first, last
+        side, ends = self._side(facts), facts.asked.ends[facts.minus]
+        power = power_of(ends[-1] / value) if ends else 0
+        at = len(ends)
+        while at:
+            here = value * Fraction(10) ** power
+            at = bisect_left(ends, here)
+            if at < len(ends) and low_of(side[at]) <= here:
+                first, last = exponents(side[at], value)
+                power = min(first, power) - 1
+                first, last = max(first, least), min(last, most)
+                if first <= last:
+                    yield first, last
+                at = len(ends) if low_of(side[0]) < here else 0
+            elif at:
+                power = power_of(ends[at - 1] / value)
 
     def _possible_exponent(self, facts: _Facts) -> bool:
         if facts.asked.form == LITERAL:
@@ -205,18 +240,14 @@ class Numerals:
 
     def _nearby(self, facts: _Facts) -> Fraction:
         """A right number that begins with the digits, with few more of them where it can be."""
-        sides = self._side(facts)
         for power in (*range(12), *range(-1, -12, -1)):
-            scale = Fraction(10) ** power
-            reach = Interval(facts.digits * scale, False, (facts.digits + 1) * scale, True)
             if power >= 0 or facts.asked.form != LITERAL:
-                for interval in sides:
-                    met = interval.meet(reach)
-                    value = None if met is None else pick(met, facts.asked.numbers)
-                    if value is not None:
-                        return value
-        found = (self._scaled(interval, facts) for interval in sides)
-        return next(value for value in found if value is not None)
+                value = self._begun(facts, power)
+                if value is not None:
+                    return value
+        found = self._scaled(facts)
+        assert found is not None
+        return found
 
     def _finish_exponent(self, facts: _Facts) -> bytes:
         for first, last in self._powers(facts) if facts.digits else ((0, 0),):
@@ -301,20 +332,6 @@ def _whole_from(ratio: Fraction) -> int:
         return max(twos, fives)
     text = str(ratio.numerator)
     return len(text.rstrip("0")) - len(text)
-
-
-def _power(ratio: Fraction) -> int:
-    """The largest k with 10^k ≤ ratio.
-
-    >>> _power(Fraction(999)), _power(Fraction(1, 10))
-    (2, -1)
-    """
-    guess = math.floor((ratio.numerator.bit_length() - ratio.denominator.bit_length()) * 0.30103)
-    while Fraction(10) ** guess > ratio:
-        guess -= 1
-    while Fraction(10) ** (guess + 1) <= ratio:
-        guess += 1
-    return guess
 
 
 def _next(facts: _Facts, byte: int) -> _Facts | None:

@@ -7,7 +7,8 @@ from itertools import product
 from forwardpass.constraint.algebra import Unsupported
 from forwardpass.constraint.expressions import Expr, Sort
 from forwardpass.constraint.forms import Arrays, Form, Objects
-from forwardpass.constraint.lang import Lang
+from forwardpass.constraint.keywords import MOST_NAMES
+from forwardpass.constraint.lang import Lang, TooLarge
 from forwardpass.constraint.normal import Normalizer
 from forwardpass.constraint.numbers import cardinality
 from forwardpass.constraint.plans import (
@@ -19,9 +20,11 @@ from forwardpass.constraint.plans import (
     Others,
 )
 from forwardpass.constraint.room import array_open, object_open, zeros
+from forwardpass.constraint.steps import Exhausted, Work
 
 MOST_NODES = 20_000
 MOST_CLASSES = 128
+MOST_DIFFERENT = 10_000
 MOST_COUNTED = 6
 
 
@@ -36,33 +39,50 @@ class Planner:
         self._waiting: list[Node] = []
 
     def plan(self, root: Expr) -> Node:
-        """The node of the root, with all that it leads to; dead parts are marked."""
-        node = self.node(root)
-        while self._waiting:
-            self._fill(self._waiting.pop())
-        self._mark_alive()
+        """The node of the root, with all that it leads to; dead parts are marked.
+
+        Where it takes too many steps, that is told, and what is returned is of no use.
+        """
+        node, steps = Node(root, self.normal.algebra.everything), self.languages.steps
+        steps.begin(self.normal.document.schemas)
+        try:
+            node = self.node(root)
+            while self._waiting:
+                self._fill(self._waiting.pop())
+            self._mark_alive()
+        except (Exhausted, Unsupported) as problem:
+            self.normal.stop(problem.keyword, problem.reason, problem.way_out)
+        except TooLarge as problem:
+            self.normal.stop("(texts)", str(problem), Work.TEXTS.value)
+        finally:
+            steps.end()
         return node
 
     def node(self, expr: Expr) -> Node:
         known = self.nodes.get(expr)
         if known is None:
             if len(self.nodes) >= MOST_NODES:
-                raise Unsupported("(size)", f"leads to more than {MOST_NODES:,} kinds of value")
+                raise Unsupported(
+                    "(size)", f"leads to more than {MOST_NODES:,} kinds of value", "make it smaller"
+                )
             known = self.nodes[expr] = Node(expr, self.normal.form(expr))
             self._waiting.append(known)
         return known
 
     def _fill(self, node: Node) -> None:
-        outer = self.normal.at(node.expr)
+        outer = self.normal.place = self.normal.at(node.expr)
         try:
             node.arrays = [self._array(arrays) for arrays in node.form.arrays]
             node.objects = [self._object(objects) for objects in node.form.objects]
         except Unsupported as problem:
             self.normal.tell(outer, problem.keyword, problem.reason, problem.way_out)
+        except TooLarge as problem:
+            self.normal.tell(outer, "(texts)", str(problem), Work.TEXTS.value)
 
     def _options(self, value: Expr, asked: list[tuple[Expr, bool, bool]]) -> list[Option]:
         """Every way to count or not to count for each obligation (schema, applies, limited)."""
         out = []
+        self.languages.steps.spend(Work.ALTERNATIVES, 15 << sum(applies for _, applies, _ in asked))
         for chosen in product(*([0, 1] if applies else [0] for _, applies, _ in asked)):
             parts = [value]
             for (schema, applies, limited), counted in zip(asked, chosen, strict=True):
@@ -80,7 +100,9 @@ class Planner:
     def _array(self, arrays: Arrays) -> ArrayPlan:
         if len(arrays.some) > MOST_COUNTED:
             raise Unsupported(
-                "contains", f"is asked for more than {MOST_COUNTED} times over one array"
+                "contains",
+                f"is asked for more than {MOST_COUNTED} times over one array",
+                "ask for fewer",
             )
         length = max([len(arrays.prefix), *(some.start for some in arrays.some)])
         options = []
@@ -102,6 +124,9 @@ class Planner:
         """Refuse where whether items can differ is more than a count."""
         arrays = plan.arrays
         low = max([arrays.low, *(some.low for some in arrays.some)])
+        if low > MOST_DIFFERENT:
+            reason = f"asks for more than {MOST_DIFFERENT:,} items that differ"
+            raise Unsupported("uniqueItems", reason, "ask for fewer")
         for i, options in enumerate(plan.options):
             for option in options:
                 form = option.node.form
@@ -116,7 +141,9 @@ class Planner:
                 last = i == len(plan.options) - 1
                 needed = low if last else min(i + 1, low)
                 if arrays.some and needed and self.cardinality(form, needed) < needed:
-                    raise Unsupported("uniqueItems", "with contains leaves too few values")
+                    raise Unsupported(
+                        "uniqueItems", "with contains leaves too few values", "leave one out"
+                    )
 
     def cardinality(self, form: Form, limit: int) -> int:
         """How many values a form has, or `limit` where there are at least that many."""
@@ -131,9 +158,16 @@ class Planner:
 
     def _object(self, objects: Objects) -> ObjectPlan:
         if len(objects.some) > MOST_COUNTED:
-            raise Unsupported("(members)", f"are counted in more than {MOST_COUNTED} ways at once")
+            raise Unsupported(
+                "(members)",
+                f"are counted in more than {MOST_COUNTED} ways at once",
+                "negate fewer patternProperties, additionalProperties or propertyNames",
+            )
         values = dict(objects.names)
         names = list(dict.fromkeys([*values, *objects.required]))
+        if len(names) > MOST_NAMES:
+            raise Unsupported("properties", f"has more than {MOST_NAMES:,} names", "use fewer")
+        self.languages.steps.spend(Work.TEXTS, len(names) * len(objects.values))
         options = []
         for name in names:
             parts = [values[name]] if name in values else []

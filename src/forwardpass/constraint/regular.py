@@ -11,7 +11,7 @@ Regular-expression derivatives re-examined, JFP 19(2), 2009 (character classes).
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
 from forwardpass.constraint import charsets
@@ -29,12 +29,14 @@ from forwardpass.constraint.lang import (
     total,
     well_formed,
 )
+from forwardpass.constraint.steps import Steps, Work
 
 
 class Languages:
     """The table of all languages of one grammar, with the operations on them."""
 
     def __init__(self) -> None:
+        self.steps = Steps()
         self._table: dict[object, Lang] = {}
         self._moves: dict[Lang, Moves] = {}
         self.empty = self._make(Kind.EMPTY, ("empty",))
@@ -43,6 +45,11 @@ class Languages:
         self.any_char = self.chars(charsets.ANY)
         self.all = self.repeat(self.any_char, 0, None)
         self.some = self.repeat(self.any_char, 1, None)
+
+    @property
+    def size(self) -> int:
+        """How many languages have been made."""
+        return len(self._table)
 
     def _make(self, kind: Kind, key: tuple[object, ...]) -> Lang:
         if len(self._table) > MOST_NODES:
@@ -159,6 +166,7 @@ class Languages:
         flat: set[Lang] = set()
         for part in parts:
             flat.update(part.parts if part.kind is Kind.ALT else (part,))
+        self.steps.spend(Work.TEXTS, 2 + len(flat))
         flat.discard(self.empty)
         if self.all in flat:
             return self.all
@@ -187,6 +195,7 @@ class Languages:
             flat = flat.difference(chars)
             flat.add(self.chars(charsets.make(p for part in chars for p in part.chars)))
         if len(words) > 1:
+            self.steps.spend(Work.TEXTS, sum(len(part.words) for part in words))
             flat = flat.difference(words)
             flat.add(self.words(word for part in words for word in part.words))
         if nots:
@@ -204,6 +213,7 @@ class Languages:
         flat: set[Lang] = set()
         for part in parts:
             flat.update(part.parts if part.kind is Kind.BOTH else (part,))
+        self.steps.spend(Work.TEXTS, 2 + len(flat))
         flat.discard(self.all)
         if self.empty in flat:
             return self.empty
@@ -237,6 +247,7 @@ class Languages:
         )
         if finite is not None:
             others = flat - {finite}
+            self.steps.spend(Work.TEXTS, len(finite.words) * len(others))
             kept = (w for w in finite.words if all(self.matches(p, w) for p in others))
             return {self._words(tuple(kept))}
         nots = [part for part in flat if part.kind is Kind.NOT]
@@ -306,6 +317,7 @@ class Languages:
         found = self._moves.get(lang)
         if found is None:
             found = self._moves[lang] = self._derive(lang)
+            self.steps.spend(Work.TEXTS, 5 + len(found))
         return found
 
     def _derive(self, lang: Lang) -> Moves:
@@ -338,6 +350,7 @@ class Languages:
         return ()
 
     def _derive_words(self, lang: Lang) -> Moves:
+        self.steps.spend(Work.TEXTS, len(lang.words) // 2)
         tails: dict[str, list[str]] = {}
         for word in lang.words:
             if word:
@@ -351,14 +364,14 @@ class Languages:
         if len(filled) < 2:
             return filled[0] if filled else ()
         out = []
-        for first, last, targets in sweep(filled):
+        for first, last, targets in sweep(filled, self.steps):
             out.append((first, last, targets[0] if len(targets) == 1 else self.alt(targets)))
         return merged(out)
 
     def _meet(self, tables: list[Moves]) -> Moves:
         """The intersection of several tables of moves."""
         out = []
-        for first, last, targets in sweep(tables):
+        for first, last, targets in sweep(tables, self.steps):
             if len(targets) == len(tables) and (target := self.both(targets)) is not self.empty:
                 out.append((first, last, target))
         return merged(out)
@@ -376,7 +389,8 @@ class Languages:
         if lang.kind is Kind.NOT:
             return not self.matches(lang.parts[0], word)
         if lang.kind is Kind.WORDS:
-            return word in lang.words
+            at = bisect_left(lang.words, word)
+            return at < len(lang.words) and lang.words[at] == word
         for char in word:
             lang = self.step(lang, ord(char))
             if lang is self.empty or lang is self.all:

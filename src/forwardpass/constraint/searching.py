@@ -7,12 +7,18 @@ import heapq
 from forwardpass.constraint.lang import Kind, Lang, Moves, TooLarge
 from forwardpass.constraint.regular import Languages
 
-MOST_STEPS = 20_000
+MOST_SEEN = 20_000
+MOST_SEEN_IN_USE = 2_000
 MOST_LENGTH = 4_096
 
 
 class Search:
-    """Emptiness and finite sets, found by walking derivatives; what was found is kept."""
+    """Emptiness and finite sets, found by walking derivatives; what was found is kept.
+
+    While a schema is compiled the answers are exact or TooLarge is raised. While its grammar is in
+    use, a language of which a short walk finds no word counts as empty, which only refuses: what
+    was found to hold a word keeps the way to it.
+    """
 
     def __init__(self, languages: Languages) -> None:
         self.languages = languages
@@ -20,7 +26,7 @@ class Search:
         self._live_moves: dict[Lang, Moves] = {}
 
     def live(self, lang: Lang) -> bool:
-        """Whether any word is in the language; exact."""
+        """Whether any word is in the language."""
         if lang.plain:
             return lang.kind is not Kind.EMPTY
         found = self._live.get(lang)
@@ -67,8 +73,10 @@ class Search:
                     return True
                 if quick is None:
                     heapq.heappush(heap, (to.least, to.rank, to))
-            if len(parents) > MOST_STEPS:
-                raise TooLarge(f"whether any text fits was not found in {MOST_STEPS:,} steps")
+            if len(parents) > MOST_SEEN_IN_USE and not self.languages.steps.counting:
+                return False
+            if len(parents) > MOST_SEEN:
+                raise TooLarge(f"whether any text fits was not found in {MOST_SEEN:,} steps")
         for seen in parents:
             self._live[seen] = False
         return False

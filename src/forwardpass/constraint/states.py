@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from forwardpass.constraint.closing import Closer, Measure
+from forwardpass.constraint.closing import Closer
 from forwardpass.constraint.frames import Position
 from forwardpass.constraint.machine import Machine
 from forwardpass.constraint.plans import Node
 from forwardpass.constraint.scripts import Control, Point
+from forwardpass.constraint.values import Measure
 
 MOST_POSITIONS = 256
 

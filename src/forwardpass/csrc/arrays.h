@@ -74,6 +74,7 @@ nanobind::ndarray<nanobind::numpy, T> new_array(std::initializer_list<std::size_
     return nanobind::ndarray<nanobind::numpy, T>(data, shape, owner);
 }
 
+void bind_masks(nanobind::module_ &module);
 void bind_program(nanobind::module_ &module);
 void bind_sampler(nanobind::module_ &module);
 void bind_tests(nanobind::module_ &module);

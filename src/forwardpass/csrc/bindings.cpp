@@ -205,5 +205,6 @@ NB_MODULE(_native, module) {
     bind_tables(module);
     forwardpass::bind_program(module);
     forwardpass::bind_sampler(module);
+    forwardpass::bind_masks(module);
     forwardpass::bind_tests(module);
 }

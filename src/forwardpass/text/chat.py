@@ -11,12 +11,22 @@ from itertools import pairwise
 from typing import Any
 
 from forwardpass.errors import RequestError, TemplateError
+from forwardpass.text.calls.form import CallForm
+from forwardpass.text.calls.plain import told_in_words
+from forwardpass.text.calls.probe import Reading, reading_of
+from forwardpass.text.calls.recognise import call_form
 from forwardpass.text.guard import Guard, Rendered, strings_of
-from forwardpass.text.messages import Conversation, check_text, with_argument_objects
+from forwardpass.text.messages import (
+    Conversation,
+    check_text,
+    with_argument_objects,
+    with_argument_text,
+)
 from forwardpass.text.sections import BEGIN, Section, counted, section_names, spans_of
 from forwardpass.text.template import ChatTemplate, Request
 from forwardpass.text.templates import Templates
 from forwardpass.text.tokenizer import Tokenizer
+from forwardpass.text.tools import shown
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,7 @@ class Chat:
         self.tokenizer = tokenizer
         self.templates = templates
         self._guards: dict[str, Guard] = {}
+        self._forms: dict[str, CallForm] = {}
 
     def prompt(
         self,
@@ -84,9 +95,12 @@ class Chat:
         """
         chosen = self.templates.choose(bool(conversation.tools), template)
         values = self._arguments(chosen, thinking, arguments or {})
+        if _needs_words(chosen, conversation):
+            form = self.call_form(template, with_tools=bool(conversation.tools))
+            conversation = told_in_words(chosen, conversation, form)
         request = Request(
             messages=messages_for(chosen, conversation),
-            tools=list(conversation.tools) or None,
+            tools=shown(conversation.tools) or None,
             documents=documents,
             special_tokens=self.tokenizer.special_tokens,
             arguments=values,
@@ -114,6 +128,22 @@ class Chat:
         files do not list it.
         """
         return tuple(dict.fromkeys([*self.tokenizer.eos_ids, *self._turn_end_ids()]))
+
+    def call_form(self, template: str | None = None, *, with_tools: bool = True) -> CallForm:
+        """How the model writes calls of tools, its marks bound to ids of the tokenizer.
+
+        Errors: RequestError where the template writes calls in a way that cannot be enforced.
+        """
+        chosen = self.templates.choose(with_tools, template)
+        if chosen.name not in self._forms:
+            form = call_form(chosen, self.tokenizer.special_tokens)
+            self._forms[chosen.name] = form.bound_to(self._is_one_id)
+        return self._forms[chosen.name]
+
+    def _is_one_id(self, text: str) -> bool:
+        """Whether the template's `text` becomes one id, a control token or an added one."""
+        token_id = self.tokenizer.find(text)
+        return token_id is not None and self.tokenizer.encode(text, control=True) == [token_id]
 
     def _turn_end_ids(self) -> tuple[int, ...]:
         answer = "the answer"
@@ -175,16 +205,52 @@ class Chat:
 
 
 def messages_for(template: ChatTemplate, conversation: Conversation) -> list[dict[str, Any]]:
-    """The messages as this template reads them."""
+    """The messages as this template reads them.
+
+    Errors: RequestError for several calls in a message of which the template shows the first.
+    """
     messages = list(conversation.messages)
-    if not template.keeps_argument_text:
-        messages = [with_argument_objects(message) for message in messages]
+    if any("tool_calls" in message for message in messages):
+        reading = reading_of(template)
+        messages = [_with_calls(template, reading, i, m) for i, m in enumerate(messages)]
     if "developer" not in template.source:
         messages = [
             {**message, "role": "system"} if message["role"] == "developer" else message
             for message in messages
         ]
     return messages
+
+
+def _with_calls(
+    template: ChatTemplate, reading: Reading, place: int, message: dict[str, Any]
+) -> dict[str, Any]:
+    """A message whose calls the template reads; any other as it is."""
+    if "tool_calls" not in message:
+        return message
+    if len(message["tool_calls"]) > 1 and not reading.several:
+        raise RequestError(
+            f"{template.name} has place for one call in a message; "
+            f"messages[{place}] has {len(message['tool_calls'])}",
+            advice="send each call in a message of its own, its result after it",
+        )
+    if reading.arguments == "text" or (reading.arguments == "either" and not _whole(message)):
+        message = with_argument_text(message)
+    elif reading.arguments == "object":
+        message = with_argument_objects(message)
+    return {**message, "content": message["content"] or reading.no_text}
+
+
+def _whole(message: Mapping[str, Any]) -> bool:
+    """Whether every call of a message has arguments; an empty text stands for none."""
+    return all(call["function"]["arguments"] != "" for call in message["tool_calls"])
+
+
+def _needs_words(template: ChatTemplate, conversation: Conversation) -> bool:
+    """Whether tools or calls must be told in words, the template having no place for them."""
+    if conversation.tools:
+        return not template.reads("tools")
+    calls = any("tool_calls" in message for message in conversation.messages)
+    return calls and not template.reads("tools") and "tool_calls" not in template.source
 
 
 def _check_places(template: ChatTemplate, request: Request) -> None:

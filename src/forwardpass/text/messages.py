@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -229,20 +229,44 @@ def with_argument_objects(message: Mapping[str, Any]) -> dict[str, Any]:
     """The message with the arguments of its calls as objects where they are JSON text.
 
     On the wire they are text; a template that writes them with `tojson` would quote it twice.
+    No text at all, which is how a call without arguments may arrive, is the empty object.
     """
+
+    def as_object(arguments: object) -> object:
+        if not isinstance(arguments, str):
+            return arguments
+        try:
+            parsed = json.loads(arguments or "{}", parse_constant=_not_a_number)
+        except (ValueError, RecursionError):
+            return arguments
+        if not isinstance(parsed, dict):
+            return arguments
+        check_values(parsed, "tool_calls.arguments")
+        return parsed
+
+    return _with_arguments(message, as_object)
+
+
+def with_argument_text(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The message with the arguments of its calls as JSON text, for templates that join texts."""
+
+    def as_text(arguments: object) -> object:
+        if isinstance(arguments, str):
+            return arguments or "{}"
+        return json.dumps(arguments, ensure_ascii=False)
+
+    return _with_arguments(message, as_text)
+
+
+def _with_arguments(
+    message: Mapping[str, Any], change: Callable[[object], object]
+) -> dict[str, Any]:
     calls = message.get("tool_calls")
     if not calls:
         return dict(message)
     changed = []
     for call in calls:
         function = dict(call["function"])
-        if isinstance(function["arguments"], str):
-            try:
-                parsed = json.loads(function["arguments"], parse_constant=_not_a_number)
-            except (ValueError, RecursionError):
-                parsed = None
-            if isinstance(parsed, dict):
-                check_values(parsed, "tool_calls.arguments")
-                function["arguments"] = parsed
+        function["arguments"] = change(function["arguments"])
         changed.append({**call, "function": function})
     return {**message, "tool_calls": changed}

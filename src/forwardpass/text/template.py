@@ -71,7 +71,6 @@ class ChatTemplate:
             self._reads = meta.find_undeclared_variables(tree) - set(self._sandbox.globals)
             self.literals = tuple(dict.fromkeys(_literals(tree)))
             self._first_uses = _first_uses(tree)
-            self.keeps_argument_text = _looks_at_kind_of_arguments(tree)
         except Exception as error:
             raise self._failed(error) from error
 
@@ -201,15 +200,3 @@ def _first_uses(tree: nodes.Template) -> dict[str, str]:
             children = [node.node, node.target]  # the value is read before the name is set
         waiting.extend(reversed(children))
     return first
-
-
-def _looks_at_kind_of_arguments(tree: nodes.Template) -> bool:
-    """Whether the template asks if a call's arguments are text, and so takes text as it is."""
-    for test in tree.find_all(nodes.Test):
-        node = test.node
-        name: object = getattr(node, "attr", None) or getattr(node, "name", None)
-        if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const):
-            name = node.arg.value
-        if test.name in ("string", "mapping") and isinstance(name, str) and "arg" in name:
-            return True
-    return False

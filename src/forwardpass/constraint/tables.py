@@ -1,0 +1,269 @@
+"""What the C++ part asks of a grammar: its tables, filled as far as texts have gone.
+
+The machine's positions hold whole stacks. Here each is cut at what is around its innermost part: a
+*local* state has a hole there (`frames.HOLE`), so it is the same at every depth and in every item
+of a list, and what the vocabulary can do from it is computed once. An *outer* is what stands
+around.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import IntEnum
+from typing import TypeVar
+
+from forwardpass.constraint.closing import Closer
+from forwardpass.constraint.first_bytes import first_bytes
+from forwardpass.constraint.frames import (
+    HOLE,
+    LISTED,
+    Around,
+    At,
+    Awaited,
+    Doubt,
+    Frame,
+    Hole,
+    InArray,
+    InLiteral,
+    InName,
+    InNumber,
+    InObject,
+    InString,
+    InWord,
+    InWords,
+    Phase,
+    Popped,
+    Position,
+)
+from forwardpass.constraint.machine import UNKNOWN, Machine
+from forwardpass.constraint.names import is_blind, some_name
+from forwardpass.constraint.scripts import Point
+from forwardpass.constraint.tokens import Tokens
+
+NONE = -1
+F = TypeVar("F", bound=Awaited | InNumber | InWord | InArray | InObject)
+
+
+class Kind(IntEnum):
+    """What may stand next: csrc/masks_machine.h says what the numbers behind it mean."""
+
+    STATE = 0
+    TEXT = 1
+    NAME = 2
+    POPPED = 3
+    DOUBT = 4
+
+
+Item = tuple[int, int, int]
+Start = tuple[int, int, int]  # an entry, an outer, tokens that are left out
+
+
+class Tables:
+    """The tables of one grammar over one vocabulary; for one thread at a time."""
+
+    def __init__(self, machine: Machine, closer: Closer, tokens: Tokens) -> None:
+        from forwardpass import _native
+
+        assert isinstance(tokens.trie, _native.Trie)
+        self.machine, self.closer = machine, closer
+        self.native = _native.Masks(tokens.trie, self)
+        self._states: dict[frozenset[Position], int] = {}
+        self._positions: list[frozenset[Position]] = []
+        self._moves: dict[tuple[Item, ...], int] = {}
+        self._outers: dict[tuple[Around, bool], int] = {}
+        self._named: dict[tuple[InObject, int], int] = {}
+        self._namings: dict[tuple[InObject, bytes | None], int] = {}
+        self._starts: dict[Position, Start] = {}
+        self._costs: list[int] = []
+
+    # ---- asked by the C++ part ---------------------------------------------------------
+
+    def move(self, state: int, byte: int) -> int:
+        """The move of a local state over a byte, or NONE."""
+        step = self.machine.step
+        found = {new for one in self._positions[state] for new in step(one, byte)}
+        return self._move(found) if found else NONE
+
+    def text(self, state: int, byte: int) -> int:
+        """The state of a JSON string after a byte: 0 behind its quote, NONE where it is refused."""
+        return self.machine.strings.step(state, byte)
+
+    def text_cost(self, state: int) -> int:
+        """How many tokens end a JSON string."""
+        return self.closer.size(self.closer.string(state))
+
+    def name(self, state: int, raw: bytes) -> int:
+        """The move of an object over a whole name of its schema, quotes included, or NONE."""
+        ((frame, text),) = self._positions[state]
+        assert isinstance(frame, InObject)
+        found = set(self.machine.named(frame, raw, text))
+        return self._move(found) if found else NONE
+
+    # ---- states and moves --------------------------------------------------------------
+
+    def _state(self, positions: frozenset[Position]) -> int:
+        known = self._states.get(positions)
+        if known is None:
+            pops = any(self._pops(frame) for frame, _ in positions)
+            cost = min(self.closer.cost(frame) for frame, _ in positions)
+            first = {byte for frame, _ in positions for byte in first_bytes(self.machine, frame)}
+            known = self._states[positions] = self.native.add_state(pops, cost, bytes(first))
+            assert known == len(self._positions)
+            self._positions.append(positions)
+        return known
+
+    def _pops(self, frame: Frame) -> bool:
+        return (
+            isinstance(frame, InNumber)
+            and isinstance(frame.around, Hole)
+            and self.machine.numerals.done(frame.state)
+        )
+
+    def _move(self, positions: set[Position]) -> int:
+        """The move that leads to these local positions."""
+        items = {self._item(frame, text) for frame, text in positions if _is_item(frame)}
+        rest = frozenset(one for one in positions if not _is_item(one[0]))
+        if rest:
+            items.add((Kind.STATE, self._state(rest), 0))
+        key = tuple(sorted(items))
+        known = self._moves.get(key)
+        if known is None:
+            known = self._moves[key] = self.native.add_move(list(key))
+        return known
+
+    def _item(self, frame: Frame, text: bytes | None) -> Item:
+        if isinstance(frame, InString):
+            return Kind.TEXT, frame.state, self._behind(frame.around, text)
+        if isinstance(frame, InName):
+            if frame.kind == LISTED:
+                return Kind.NAME, frame.state, self._naming(frame.around, text)
+            if is_blind(frame.around):
+                return Kind.TEXT, frame.state, self._doubt(self.closer.naming(frame.around))
+            return Kind.TEXT, frame.state, self._some_named(frame.around, frame.kind)
+        if isinstance(frame, Popped):
+            return Kind.POPPED, 0, 0
+        assert isinstance(frame, Doubt)
+        return Kind.DOUBT, 0, 0
+
+    def _naming(self, frame: InObject, text: bytes | None) -> int:
+        """The state of an object in one of whose names a text stands."""
+        known = self._namings.get((frame, text))
+        if known is None:
+            cost = self.closer.naming(frame)
+            known = self._namings[frame, text] = self.native.add_state(False, cost, b"")
+            self._positions.append(frozenset([(frame, text)]))
+        return known
+
+    def _behind(self, around: Around, text: bytes | None) -> int:
+        """The move that stands behind a string, within the local level."""
+        if isinstance(around, InArray) and around.plan.unique and UNKNOWN not in around.seen:
+            return self._move({(self._one_more(around), None)})
+        if text is not None:
+            return self._doubt(self.closer.cost(_ended(around)))
+        return self._move(set(self.machine.finished(around, None)))
+
+    def _doubt(self, cost: int) -> int:
+        key = ((Kind.DOUBT, cost, 0),)
+        known = self._moves.get(key)
+        if known is None:
+            known = self._moves[key] = self.native.add_move(list(key))
+        return known
+
+    def _one_more(self, around: InArray) -> InArray:
+        """A list whose items must differ, after an item that is not known but differs."""
+        seen = around.seen | {UNKNOWN}
+        blanks = self.machine.blanks.elsewhere
+        after = replace(around, phase=Phase.AFTER, blanks=blanks, seen=seen, start=0)
+        return self.machine.frames.same(after)
+
+    def _some_named(self, frame: InObject, kind: int) -> int:
+        """The move of an object over any name of a kind that is not listed."""
+        key = frame, kind
+        known = self._named.get(key)
+        if known is None:
+            positions = set(self.machine.taken(frame, some_name(kind), None))
+            known = self._named[key] = self._move(positions)
+        return known
+
+    # ---- where a walk begins -----------------------------------------------------------
+
+    def start(self, position: Position) -> Start:
+        """The entry and the outer of a position; kept."""
+        known = self._starts.get(position)
+        if known is None:
+            if len(self._starts) > self.machine.frames.most:
+                self._starts.clear()
+            known = self._starts[position] = self._started(position[0])
+        return known
+
+    def _started(self, frame: Frame) -> Start:
+        native = self.native
+        if isinstance(frame, At | InLiteral | InWords):
+            return native.entry_state(self._state(frozenset([(frame, None)]))), NONE, NONE
+        if isinstance(frame, InString):
+            return native.entry_text(frame.state), self._outer(frame.around, plain=True), NONE
+        if isinstance(frame, InName):
+            local = self._local(frame.around)
+            parent = self._outer(frame.around.around)
+            if frame.kind == LISTED:
+                naming = self._naming(local, None)
+                return native.entry_name(frame.state, naming, frame.raw), parent, NONE
+            move = self._some_named(local, frame.kind)
+            ((named, _),) = list(self.machine.taken(local, some_name(frame.kind), None))[:1]
+            cost = self.closer.cost(named) + self._cost(parent)
+            return native.entry_text(frame.state), self._add_outer(move, cost, parent), NONE
+        assert isinstance(frame, Awaited | InNumber | InWord | InArray | InObject)
+        state = self._state(frozenset([(self._local(frame), None)]))
+        plain = isinstance(frame, InNumber | InWord)
+        return native.entry_state(state), self._outer(frame.around, plain=plain), NONE
+
+    def _local(self, frame: F) -> F:
+        """The frame with a hole in place of what is around it."""
+        return self.machine.frames.same(replace(frame, around=HOLE))
+
+    def _outer(self, around: Around, *, plain: bool = False) -> int:
+        """What stands around a value once it has ended; `plain`: one without a stack of its own,
+        which differs from the items before it by its language."""
+        if isinstance(around, Hole):
+            return NONE
+        key = around, plain
+        known = self._outers.get(key)
+        if known is None:
+            known = self._outers[key] = self._made_outer(around, plain)
+        return known
+
+    def _made_outer(self, around: Point | InArray | InObject, plain: bool) -> int:
+        if isinstance(around, Point):
+            (after,) = self.machine.finished(around, None)
+            return self._add_outer(self._move({after}), self.closer.cost(after[0]), NONE)
+        parent = self._outer(around.around)
+        local = self._local(around)
+        if isinstance(local, InArray) and local.plan.unique:
+            more = self._one_more(local)
+            cost = self.closer.cost(more) + self._cost(parent)
+            if plain:
+                return self._add_outer(self._move({(more, None)}), cost, parent)
+            return self._add_outer(self._doubt(0), cost + self.closer.margin(local), parent)
+        (ended,) = self.machine.finished(local, None)
+        cost = self.closer.cost(ended[0]) + self._cost(parent)
+        return self._add_outer(self._move({ended}), cost, parent)
+
+    def _add_outer(self, move: int, cost: int, parent: int) -> int:
+        made = self.native.add_outer(move, cost, parent)
+        assert made == len(self._costs)
+        self._costs.append(cost)
+        return made
+
+    def _cost(self, outer: int) -> int:
+        return 0 if outer == NONE else self._costs[outer]
+
+
+def _is_item(frame: Frame) -> bool:
+    return isinstance(frame, InString | InName | Popped | Doubt)
+
+
+def _ended(around: Around) -> Frame:
+    """An open list or object once the value in it has ended; of a hole, that it was left."""
+    if isinstance(around, InArray | InObject):
+        return replace(around, phase=Phase.AFTER)
+    return Popped() if isinstance(around, Hole) else At(around, 0)

@@ -1,0 +1,1 @@
+"""Calls of tools: how a model writes them, told from its chat template, and read back."""
