@@ -251,3 +251,33 @@ def test_a_template_that_hides_its_calls_is_refused_with_a_way_out() -> None:
     with pytest.raises(RequestError, match="how it writes calls of them cannot be told") as caught:
         call_form(ChatTemplate(source))
     assert "--template FILE" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "{{ '{\"a\":' * 50000 }}{{ c.function.name }}{{ '{\"a\":' * 50000 }}",
+        "{{ c.function.name }}{{ c.function.arguments | tojson }}",  # nothing begins a call
+        "<c>{{ c.function.arguments | tojson }}{{ c.function.name }}</c>",
+        "<c>{{ c.function.name }}{{ c.id }}{{ c.function.arguments | tojson }}</c>",
+        "<c>{{ c.function.name }} {{ c.function.name }}{{ c.function.arguments | tojson }}</c>",
+        "<c>{{ c.function.name }} {{ c.function.arguments | tojson | length }}</c>",
+        "<c>{{ c.function.name }} {{ c.function.arguments | tojson }}{{ c.function.name }}</c>",
+        "<c>{{ c.function.name }} {{ c.function.arguments | tojson | upper }}</c>",
+        "{% for i in range(10 ** 9) %}x{% endfor %}",
+    ],
+)
+def test_what_is_learned_is_checked_and_all_else_refused(call: str) -> None:
+    head = "{{ tools }}{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}"
+    with pytest.raises(RequestError, match="cannot be told"):
+        call_form(ChatTemplate(head + call + "{% endfor %}{% endfor %}"))
+
+
+def test_a_form_that_nobody_named_is_learned() -> None:
+    call = "<c>{{ c.function.name }} {{ c.function.arguments | tojson }}#{{ c.id }}</c>"
+    head = "{{ tools }}{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}"
+    form = call_form(ChatTemplate(head + call + "{% endfor %}{% endfor %}"))
+    assert form.name == "learned"
+    assert form.write([Written("f", "{}", "i"), Written("g", "{}", "j")]) == (
+        "<c>f {}#i</c><c>g {}#j</c>"
+    )

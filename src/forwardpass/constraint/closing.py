@@ -10,7 +10,9 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 
+from forwardpass.constraint.comparing import Comparable, comparable
 from forwardpass.constraint.frames import (
+    LISTED,
     Around,
     At,
     Awaited,
@@ -28,10 +30,12 @@ from forwardpass.constraint.frames import (
     Popped,
     Position,
 )
-from forwardpass.constraint.machine import Machine
+from forwardpass.constraint.lang import Lang
+from forwardpass.constraint.machine import UNKNOWN, Machine
+from forwardpass.constraint.names import some_name
 from forwardpass.constraint.plans import Node, ObjectPlan
 from forwardpass.constraint.scripts import Control, Edge, Literal, Point, Value, points
-from forwardpass.constraint.values import Measure, Parts, Values, comparable_text, quoted, some
+from forwardpass.constraint.values import Measure, Parts, Values, quoted, some
 
 _FEW = 16
 Piece = bytes | int  # a text, or a control token by its id
@@ -61,8 +65,10 @@ class Closer(Values):
             return []
         out, around = self._leaf(frame, text)
         while isinstance(around, InArray | InObject):
-            if isinstance(around, InArray) and around.plan.unique and text is not None:
-                item = comparable_text(text[around.start :] + b"".join(out))
+            if isinstance(around, InArray) and around.plan.unique:
+                item: Comparable = UNKNOWN
+                if text is not None:
+                    item = comparable(text[around.start :] + b"".join(out))
                 around = replace(around, seen=around.seen | {item})
             out, around = self._ended(around, text, out)
         return [*out, *self.way(around)] if isinstance(around, Point) else [*out]
@@ -77,14 +83,14 @@ class Closer(Values):
         return self.total((frame, None))
 
     def naming(self, frame: InObject) -> int:
-        """At most so much completes an object behind one more name of its schema."""
+        """At most so much completes an object behind one more name."""
         plan = frame.plan
         if plan.simple:
             size = self._largest.get(plan)
             if size is None:
                 size = self._largest[plan] = max(map(self._member, _nodes_of(plan)), default=0)
             return size + self._sum(self._closing(replace(frame, phase=Phase.AFTER)))
-        names = (name for _, lang in self.machine.names.languages_of(frame) for name in lang.words)
+        names = [w for k, lang in self.machine.names.languages_of(frame) for w in _some_of(k, lang)]
         taken = [one for name in names for one in self.machine.names.taken(frame, name)]
         return max((self._sum(self._ended(one, None, ())[0]) for one in taken), default=0)
 
@@ -150,7 +156,7 @@ class Closer(Values):
         whole = before + self._closing(frame)
         if isinstance(around, InArray) and around.plan.unique and text is not None:
             extra, begun = 0, text[around.start :]
-            while comparable_text(begun + b"".join(whole)) in around.seen:
+            while comparable(begun + b"".join(whole)) in around.seen:
                 extra += 1
                 whole = before + self._closing(frame, extra)
         return whole, around
@@ -208,6 +214,11 @@ class Closer(Values):
         if isinstance(frame, InLiteral):
             return frame.left, frame.to
         return self.text(self.machine.plain, frame.state), frame.to
+
+
+def _some_of(kind: int, names: Lang) -> tuple[str, ...]:
+    """All listed names, or one for all of a kind."""
+    return names.words if kind == LISTED else (some_name(kind),)
 
 
 def _nodes_of(plan: ObjectPlan) -> Iterator[Node]:

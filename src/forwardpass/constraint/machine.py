@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from fractions import Fraction
 
+from forwardpass.constraint.comparing import Comparable, comparable
 from forwardpass.constraint.forms import Form
 from forwardpass.constraint.frames import (
     LISTED,
@@ -34,6 +34,7 @@ from forwardpass.constraint.frames import (
     Position,
 )
 from forwardpass.constraint.names import Names, is_blind
+from forwardpass.constraint.numbers import WITHIN_REACH, cardinality
 from forwardpass.constraint.numerals import Numerals
 from forwardpass.constraint.plans import Counts, Node
 from forwardpass.constraint.room import added, array_open, reached, zeros
@@ -43,6 +44,7 @@ from forwardpass.constraint.strings import CLOSED, DEAD, Plain, Strings
 
 # How deep an item may nest in an array whose items must differ: it is read again to compare it.
 DEEPEST_ITEM = 100
+MOST_OTHERS = 10_000
 # Stands among the items of an array for one that is not known.
 UNKNOWN = ("unknown", None)
 _WORDS = {0x74: b"rue", 0x66: b"alse", 0x6E: b"ull"}
@@ -72,6 +74,7 @@ class Machine:
         self.names = Names(search, any_order=any_order, repeated=repeated)
         self.blanks = blanks
         self.frames = Frames()
+        self._others: dict[tuple[Node, frozenset[Comparable]], Node | None] = {}
         self._steps: dict[tuple[Frame, int], tuple[Position, ...]] = {}
 
     def start(self, point: Point) -> Position:
@@ -233,11 +236,11 @@ class Machine:
             yield Popped(), None
         elif isinstance(around, InObject) or not around.plan.unique:
             yield same(replace(around, phase=Phase.AFTER, blanks=blanks)), text
-        elif text is None or UNKNOWN in around.seen:
+        elif text is None:
             yield Doubt(), None
         else:
             try:
-                value = comparable(json.loads(text[around.start :], parse_float=Decimal))
+                value = comparable(text[around.start :])
             except RecursionError:
                 return  # brackets in texts hid how deep it nests
             if value not in around.seen:
@@ -253,11 +256,16 @@ class Machine:
             if array_done(frame):
                 yield from self.finished(frame.around, text)
         elif byte == 0x2C and phase == Phase.AFTER:
-            if any(True for _ in self.items(frame)):
+            nodes = [node for node, _ in self.items(frame)]
+            if UNKNOWN in frame.seen and sum(map(self._choices, nodes)) == 1:
+                yield Doubt(), None  # the one value that is left may be the one not known
+            elif nodes:
                 yield replace(frame, phase=Phase.COMMA, blanks=self.blanks.after_comma), text
         elif byte in self.blanks.allowed:
             if frame.blanks:
                 yield replace(frame, blanks=frame.blanks - 1), text
+        elif phase != Phase.AFTER and UNKNOWN in frame.seen:
+            yield Doubt(), None
         elif phase != Phase.AFTER:
             start = 0
             if plan.unique:
@@ -281,17 +289,24 @@ class Machine:
         for option in plan.at(frame.index):
             counts = added(frame.counts, option.counts)
             if array_open(plan, frame.index + 1, counts):
-                node = self.different(option.node, frame.seen)
+                node = self.different(option.node, frame.seen) if plan.unique else option.node
                 if node is not None:
                     yield node, counts
 
-    def different(self, node: Node, seen: frozenset[tuple[str, object]]) -> Node | None:
+    def different(self, node: Node, seen: frozenset[Comparable]) -> Node | None:
         """The same value but for those seen; containers differ at their end, or go on."""
-        if not seen:
-            return node
+        key = node, seen
+        if key not in self._others:
+            if len(self._others) > MOST_OTHERS:
+                self._others.clear()
+            self._others[key] = self._different(node, seen)
+        return self._others[key]
+
+    def _different(self, node: Node, seen: frozenset[Comparable]) -> Node | None:
         form = node.form
         texts = self.languages.words(str(v) for sort, v in seen if sort == "text")
-        numbers = list(form.numbers)
+        # Numbers are compared as they are written, so these have to be of some size.
+        numbers = [met for one in form.numbers if (met := one.meet(WITHIN_REACH)) is not None]
         for sort, value in seen:
             if sort == "number":
                 assert isinstance(value, Fraction)
@@ -305,6 +320,14 @@ class Machine:
         )
         made = Node(node.expr, rest, node.arrays, node.objects, alive=True)
         return made if self._any_scalar(rest) or node.arrays or node.objects else None
+
+    def _choices(self, node: Node) -> int:
+        """How many values there are, counted up to two."""
+        if node.arrays or node.objects:
+            return 2
+        form = node.form
+        few = int(form.null) + len(form.booleans) + self.search.count(form.texts, 2)
+        return min(few + sum(cardinality(one, 2) for one in form.numbers), 2)
 
     def _any_scalar(self, form: Form) -> bool:
         return bool(form.null or form.booleans or form.numbers or self.search.live(form.texts))
@@ -383,19 +406,3 @@ def _depth(text: bytes) -> int:
         return 0
     opened = text.count(b"[") + text.count(b"{")
     return opened - text.count(b"]") - text.count(b"}")
-
-
-def comparable(value: object) -> tuple[str, object]:
-    """A key that is equal for equal JSON values, numbers being exact."""
-    if value is None:
-        return "null", None
-    if isinstance(value, bool):
-        return "boolean", value
-    if isinstance(value, str):
-        return "text", value
-    if isinstance(value, int | Decimal):
-        return "number", Fraction(value)
-    if isinstance(value, list):
-        return "array", tuple(map(comparable, value))
-    assert isinstance(value, dict)
-    return "object", frozenset((name, comparable(inner)) for name, inner in value.items())

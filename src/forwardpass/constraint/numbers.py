@@ -82,6 +82,7 @@ class Numbers:
 
 
 ALL_NUMBERS = Numbers()
+WITHIN_REACH = Numbers((Interval(-LARGEST, False, LARGEST, False),))  # of 64-bit floats
 
 
 def _common(left: Fraction | None, right: Fraction | None) -> Fraction | None:

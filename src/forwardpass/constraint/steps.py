@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 
 MOST_STEPS = 175_000
-FOR_SCHEMA = 50  # steps that each schema in a document adds to the limit: reading it takes some
+FOR_SCHEMA = 30  # steps that each schema in a document adds to the limit: reading it takes some
 
 
 class Work(Enum):

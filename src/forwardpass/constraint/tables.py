@@ -105,7 +105,7 @@ class Tables:
         known = self._states.get(positions)
         if known is None:
             pops = any(self._pops(frame) for frame, _ in positions)
-            cost = min(self.closer.cost(frame) for frame, _ in positions)
+            cost = min(map(self.closer.total, positions))
             first = {byte for frame, _ in positions for byte in first_bytes(self.machine, frame)}
             known = self._states[positions] = self.native.add_state(pops, cost, bytes(first))
             assert known == len(self._positions)
@@ -156,7 +156,7 @@ class Tables:
 
     def _behind(self, around: Around, text: bytes | None) -> int:
         """The move that stands behind a string, within the local level."""
-        if isinstance(around, InArray) and around.plan.unique and UNKNOWN not in around.seen:
+        if isinstance(around, InArray) and around.plan.unique:
             return self._move({(self._one_more(around), None)})
         if text is not None:
             return self._doubt(self.closer.cost(_ended(around)))

@@ -11,15 +11,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from decimal import Decimal
 from typing import TypeVar
 
+from forwardpass.constraint.comparing import Comparable, comparable
 from forwardpass.constraint.frames import HOLE, LISTED, InArray, InObject, Phase
 from forwardpass.constraint.machine import (
     UNKNOWN,
     Machine,
     array_done,
-    comparable,
     object_done,
 )
 from forwardpass.constraint.plans import Counts, Node
@@ -30,7 +29,7 @@ from forwardpass.constraint.strings import CLOSED, DEAD, Plain, Strings
 _OUT_OF_CHARACTER = b'\\u"/bfnrt0123456789abcdefABCDEF' + bytes(range(0x80, 0xC0))
 _MOST_SIZES = 50_000
 Measure = Callable[[bytes], int]
-Seen = frozenset[tuple[str, object]]
+Seen = frozenset[Comparable]
 Parts = tuple[bytes, ...]  # a text, in the parts that are measured each by itself
 
 
@@ -126,7 +125,7 @@ class Values:
             _, _, text, counts = min(tried)
             seen = frame.seen
             if plan.unique:
-                seen |= {comparable_text(text)}
+                seen |= {comparable(text)}
             frame = replace(frame, index=frame.index + 1, counts=counts, seen=seen)
             parts.append(text)
         return _closed(phase, parts, b"]")
@@ -137,7 +136,7 @@ class Values:
         options = frame.plan.at(frame.index - 1)
         texts = [self.unlike(self.machine.different(o.node, seen), seen) for o in options]
         shortest = min((text for text in texts if text is not None), key=self.size)
-        return replace(frame, seen=seen | {comparable_text(shortest)})
+        return replace(frame, seen=seen | {comparable(shortest)})
 
     def unlike(self, node: Node | None, seen: Seen) -> bytes | None:
         """A text of a value that is none of those seen; lists and objects are made longer."""
@@ -145,7 +144,7 @@ class Values:
             return None
         text = self.value(node)
         for extra in range(1, len(seen) + 2):
-            if text is None or comparable_text(text) not in seen:
+            if text is None or comparable(text) not in seen:
                 break
             text = self.container(node, extra)
         return text
@@ -217,11 +216,6 @@ T = TypeVar("T")
 def some(found: T | None) -> T:
     assert found is not None, "a state without a way out"
     return found
-
-
-def comparable_text(text: bytes) -> tuple[str, object]:
-    """A key that is equal for equal JSON values."""
-    return comparable(json.loads(text, parse_float=Decimal))
 
 
 def _bits(mask: int) -> Iterator[int]:

@@ -13,8 +13,8 @@ void set_bit(std::vector<std::uint32_t> &bits, std::int32_t id) {
     bits[static_cast<std::size_t>(id) / 32] |= std::uint32_t{1} << id % 32;
 }
 
-// The layer of each id: 0 for none, and otherwise a number for each cost that comes up. Nodes come in
-// preorder, and neighbours mostly cost the same: their tokens are put down run by run.
+// The layer of each id: 0 for none, and otherwise a number for each cost that comes up. Nodes come
+// in preorder, and neighbours mostly cost the same: their tokens are put down run by run.
 struct EntrySink {
     const ByteTree &tree;
     std::vector<std::int32_t> &layers;

@@ -256,7 +256,6 @@ def _needs_words(template: ChatTemplate, conversation: Conversation) -> bool:
 def _check_places(template: ChatTemplate, request: Request) -> None:
     """Refuses what the template would drop in silence."""
     wanted = {
-        "tools": bool(request.tools) and not template.reads("tools"),
         "documents": bool(request.documents) and not template.reads("documents"),
         "tool_calls": "tool_calls" not in template.source
         and any(message.get("tool_calls") for message in request.messages),

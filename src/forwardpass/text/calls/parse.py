@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -214,8 +214,8 @@ class _Reader:
                     name, at = _until(self._text, at, pieces[place + 1 :])
                 case Arguments():
                     arguments, at = _object(self._text, at)
-                case CallId(pattern):
-                    call_id, at = _id(self._text, at, pattern)
+                case CallId():
+                    call_id, at = _id(self._text, at)
                 case fixed:
                     at = _fixed(self._text, at, (fixed,))
         return Call(name, arguments, call_id), at
@@ -259,22 +259,16 @@ def _fixed(text: str, at: int, pieces: Iterable[Fixed]) -> int:
 
 def _until(text: str, at: int, following: Pieces) -> tuple[str, int]:
     """A name: all up to the first character of what follows it, with no blank inside."""
-    after = next(_characters(following), "{")
+    lead = written(_lead(following)).lstrip()
+    stop = re.compile(re.escape(lead[0]) if lead else r"[\s{]")
     start = _past_blanks(text, at)
-    end = text.find(after, start, start + _MAX_NAME)
-    if end < 0:
+    found = stop.search(text, start, start + _MAX_NAME)
+    if found is None:
         raise _Broken if len(text) - start >= _MAX_NAME else _Cut
-    name = text[start:end].rstrip()
+    name = text[start : found.start()].rstrip()
     if len(name.split()) != 1:
         raise _Broken
-    return name, end
-
-
-def _characters(pieces: Pieces) -> Iterator[str]:
-    for piece in pieces:
-        if not isinstance(piece, Fixed):
-            return
-        yield from piece.text.lstrip()
+    return name, found.start()
 
 
 def _object(text: str, at: int) -> tuple[str, int]:
@@ -306,7 +300,8 @@ def _refused(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def _id(text: str, at: int, pattern: str) -> tuple[str, int]:
+def _id(text: str, at: int) -> tuple[str, int]:
+    """An id, of any shape: what it is good for is to be the same in the result."""
     start = _past_blanks(text, at)
     found = re.compile(r"[\w.:-]{1,64}").match(text, start)
     if found is None:

@@ -136,7 +136,7 @@ def _json_at(text: str, at: int, value: object) -> tuple[int, int] | None:
         return None
     try:
         found, end = json.JSONDecoder().raw_decode(text, start)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return (start, end) if found == value else None
 
@@ -183,7 +183,7 @@ def _shared(prompt: str, rendered: str) -> int:
 def _ending(closing: str, probe: Probe) -> tuple[str, str]:
     """What follows the last arguments, without the end of the turn; and the mark that ends it."""
     plain = probe.plain(ANSWER) or ""
-    usual = plain.rpartition(ANSWER)[2]
+    usual = plain.rpartition(ANSWER)[2] if ANSWER in plain else ""
     if closing.endswith(usual):
         marks = [unit for unit in units(usual) if is_tag(unit)]
         return closing[: len(closing) - len(usual)], marks[0] if marks else ""
@@ -208,8 +208,10 @@ def _form(
         before = opening[: len(opening) - len(first)]
         between = seam[len(last) : len(seam) - len(first)]
         after = closing[len(last) :]
-    if _ID in before + between + after or not (before + first).strip():
+    if _ID in before + between + after or (first + middle + last).count(_ID) > 1:
         return None
+    if not (before + first).strip():
+        return None  # nothing says that a call begins
     whole = before + first
     entry = next((entry for entry in NAMED if whole.startswith(entry.begins)), None)
     pattern = (entry.id_pattern if entry else None) or DEFAULT_ID
