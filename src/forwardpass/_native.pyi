@@ -371,6 +371,12 @@ class Masks:
         """
 
     def add_tokens(self, ids: list[int]) -> int: ...
+    def adopt_entry(self, other: Masks, entry: int) -> int:
+        """Shares an entry of other masks over the same trie."""
+
+    def adopt_tokens(self, other: Masks, list: int) -> int:
+        """Shares a list of tokens of other masks over the same trie."""
+
     def entry_state(self, state: int) -> int: ...
     def entry_text(self, text_state: int) -> int:
         """In a text with whose closing quote the level ends."""

@@ -35,6 +35,7 @@ from forwardpass.constraint.frames import (
     Popped,
     Position,
 )
+from forwardpass.constraint.free_text import Free, free
 from forwardpass.constraint.machine import UNKNOWN, Machine
 from forwardpass.constraint.names import is_blind, some_name
 from forwardpass.constraint.scripts import Point
@@ -75,6 +76,10 @@ class Tables:
         self._namings: dict[tuple[InObject, bytes | None], int] = {}
         self._starts: dict[Position, Start] = {}
         self._costs: list[int] = []
+        self._known_outers: list[tuple[int, int]] = []
+        self._lists: dict[Free, int] = {}
+        self._base = tokens.free_text
+        self._free_entry = self.native.adopt_entry(self._base.native, self._base.entry)
 
     # ---- asked by the C++ part ---------------------------------------------------------
 
@@ -201,7 +206,7 @@ class Tables:
         if isinstance(frame, At | InLiteral | InWords):
             return native.entry_state(self._state(frozenset([(frame, None)]))), NONE, NONE
         if isinstance(frame, InString):
-            return native.entry_text(frame.state), self._outer(frame.around, plain=True), NONE
+            return self._in_text(frame.state, self._outer(frame.around, plain=True))
         if isinstance(frame, InName):
             local = self._local(frame.around)
             parent = self._outer(frame.around.around)
@@ -211,11 +216,37 @@ class Tables:
             move = self._some_named(local, frame.kind)
             ((named, _),) = list(self.machine.taken(local, some_name(frame.kind), None))[:1]
             cost = self.closer.cost(named) + self._cost(parent)
-            return native.entry_text(frame.state), self._add_outer(move, cost, parent), NONE
+            return self._in_text(frame.state, self._add_outer(move, cost, parent))
         assert isinstance(frame, Awaited | InNumber | InWord | InArray | InObject)
         state = self._state(frozenset([(self._local(frame), None)]))
         plain = isinstance(frame, InNumber | InWord)
         return native.entry_state(state), self._outer(frame.around, plain=plain), NONE
+
+    def _in_text(self, state: int, outer: int) -> Start:
+        """Inside a string or a name: one that is free takes what the vocabulary knows of those."""
+        strings, base = self.machine.strings, self._base
+        lang = strings.lang(state)
+        wanted = None if lang is None else free(self.machine.languages, lang)
+        if wanted is None:
+            return self.native.entry_text(state), outer, NONE
+        but = self._left_out(wanted)
+        extra = base.extra(wanted)
+        if extra:
+            move, parent = self._known_outers[outer]
+            outer = self._add_outer(move, self._cost(outer) + extra, parent)
+        return self._free_entry, outer, but
+
+    def _left_out(self, wanted: Free) -> int:
+        """The list of tokens that a string leaves out of those of a free one."""
+        known = self._lists.get(wanted)
+        if known is None:
+            if wanted.words:
+                known = self.native.add_tokens(self._base.left_out(wanted))
+            else:
+                shared = self._base.shared(wanted.low, wanted.high)
+                known = NONE if shared < 0 else self.native.adopt_tokens(self._base.native, shared)
+            self._lists[wanted] = known
+        return known
 
     def _local(self, frame: F) -> F:
         """The frame with a hole in place of what is around it."""
@@ -252,6 +283,7 @@ class Tables:
         made = self.native.add_outer(move, cost, parent)
         assert made == len(self._costs)
         self._costs.append(cost)
+        self._known_outers.append((move, parent))
         return made
 
     def _cost(self, outer: int) -> int:

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from forwardpass.constraint.free_text import FreeText
 from forwardpass.errors import RequestError
 
 # No text of a grammar is written with tokens longer than this; they are few, and blanks mostly.
@@ -62,6 +63,11 @@ class Tokens:
         offsets = np.zeros(len(texts) + 1, dtype=np.int64)
         np.cumsum([len(text) for text in texts], out=offsets[1:])
         return _native.Trie(self.ids, b"".join(texts), offsets, self.size)
+
+    @cached_property
+    def free_text(self) -> FreeText:
+        """What the tokens do inside free strings; with the C++ part alone."""
+        return FreeText(self)
 
     def write(self, text: bytes) -> list[int]:
         """The fewest tokens that write a text.

@@ -202,6 +202,16 @@ void bind_masks(nb::module_ &module) {
                  return m.masks.add_tokens(ids);
              },
              nb::arg("ids"))
+        .def("adopt_entry",
+             [](PyMasks &m, const PyMasks &other, std::int64_t entry) {
+                 return m.masks.adopt_entry(other.masks, entry);
+             },
+             nb::arg("other"), nb::arg("entry"))
+        .def("adopt_tokens",
+             [](PyMasks &m, const PyMasks &other, std::int64_t list) {
+                 return m.masks.adopt_tokens(other.masks, list);
+             },
+             nb::arg("other"), nb::arg("list"))
         .def("entry_state", [](PyMasks &m, std::int64_t s) { return m.masks.entry_state(s); },
              nb::arg("state"))
         .def("entry_text", [](PyMasks &m, std::int64_t t) { return m.masks.entry_text(t); },

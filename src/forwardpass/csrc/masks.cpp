@@ -151,7 +151,22 @@ int Masks::add_tokens(const std::vector<std::int64_t> &ids) {
         list.push_back(static_cast<std::int32_t>(id));
     }
     machine.budget.take(static_cast<std::int64_t>(sizeof list + list.size() * 4));
-    lists_.push_back(std::move(list));
+    lists_.push_back(std::make_shared<const std::vector<std::int32_t>>(std::move(list)));
+    return static_cast<int>(lists_.size()) - 1;
+}
+
+int Masks::adopt_entry(const Masks &other, std::int64_t entry) {
+    if (&other.trie_ != &trie_) refuse("an entry over another trie");
+    other.check({entry, -1, -1});
+    entries_.push_back(other.entries_[static_cast<std::size_t>(entry)]);
+    return entries() - 1;
+}
+
+int Masks::adopt_tokens(const Masks &other, std::int64_t list) {
+    if (&other.trie_ != &trie_) refuse("tokens of another trie");
+    if (list < 0 || list >= static_cast<std::int64_t>(other.lists_.size()))
+        refuse("list of tokens " + std::to_string(list) + " is none of the others");
+    lists_.push_back(other.lists_[static_cast<std::size_t>(list)]);
     return static_cast<int>(lists_.size()) - 1;
 }
 
@@ -177,7 +192,7 @@ int Masks::entry(const std::string &key, const Item &item, const std::string &pr
     const Busy busy(busy_);
     Entry made = walked(item, prefix);
     machine.budget.take(made.nbytes() + static_cast<std::int64_t>(key.size()) + key_bytes);
-    entries_.push_back(std::move(made));
+    entries_.push_back(std::make_shared<const Entry>(std::move(made)));
     return places_[key] = entries() - 1;
 }
 
@@ -194,7 +209,7 @@ void Masks::check(const Start &start) const {
 // All that may come by way of one start goes to the sink.
 template <class Sink> void Masks::give(const Start &start, Sink &sink) {
     // No entry is added while this goes on.
-    const Entry &entry = entries_[static_cast<std::size_t>(start.entry)];
+    const Entry &entry = *entries_[static_cast<std::size_t>(start.entry)];
     const int outer = static_cast<int>(start.outer), around = machine.outer_cost(outer);
     sink.inside(entry, around);
     sink.doubts(entry.doubtful);
@@ -219,7 +234,7 @@ template <class Sink> void Masks::give_without(const Start &start, Sink &sink) {
     give(start, without);
     without.clear();
     std::vector<std::uint32_t> taken(words);
-    for (const std::int32_t id : lists_[static_cast<std::size_t>(start.but)]) {
+    for (const std::int32_t id : *lists_[static_cast<std::size_t>(start.but)]) {
         taken[static_cast<std::size_t>(id) / 32] |= std::uint32_t{1} << id % 32;
         own.bits[static_cast<std::size_t>(id) / 32] &= ~(std::uint32_t{1} << id % 32);
     }
@@ -258,7 +273,7 @@ std::vector<int> Masks::costs(const std::vector<Start> &starts,
         CostSink sink{std::vector<std::int32_t>(size, no_cost)};
         give(start, sink);
         if (start.but >= 0)
-            for (const std::int32_t id : lists_[static_cast<std::size_t>(start.but)])
+            for (const std::int32_t id : *lists_[static_cast<std::size_t>(start.but)])
                 sink.costs[static_cast<std::size_t>(id)] = no_cost;
         for (std::size_t i = 0; i < size; ++i) least[i] = std::min(least[i], sink.costs[i]);
     }
@@ -276,7 +291,7 @@ std::vector<std::pair<std::string, std::vector<std::int32_t>>> Masks::exit_texts
     check({entry, -1, -1});
     const ByteTree &tree = trie_.tree();
     std::vector<std::pair<std::string, std::vector<std::int32_t>>> out;
-    for (const int exit : entries_[static_cast<std::size_t>(entry)].exits)
+    for (const int exit : entries_[static_cast<std::size_t>(entry)]->exits)
         out.emplace_back(trie_.text(exit),
                          std::vector<std::int32_t>(
                              tree.ids.begin() + tree.first[exit],

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -67,6 +68,9 @@ class Masks {
 
     MaskMachine machine;
     int add_tokens(const std::vector<std::int64_t> &ids);
+    // Shares an entry, or a list of tokens, of other masks over the same trie.
+    int adopt_entry(const Masks &other, std::int64_t entry);
+    int adopt_tokens(const Masks &other, std::int64_t list);
 
     int entry_state(std::int64_t state);
     int entry_text(std::int64_t text);
@@ -98,9 +102,9 @@ class Masks {
     template <class Sink> void give_without(const Start &start, Sink &sink);
 
     const Trie &trie_;
-    std::vector<Entry> entries_;
+    std::vector<std::shared_ptr<const Entry>> entries_;
     std::unordered_map<std::string, int> places_;
-    std::vector<std::vector<std::int32_t>> lists_;
+    std::vector<std::shared_ptr<const std::vector<std::int32_t>>> lists_;
     int popped_;  // the move that ends the level
     WalkScratch scratch_;
     std::vector<std::int32_t> layers_;  // of the ids, while an entry is made

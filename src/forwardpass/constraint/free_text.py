@@ -1,0 +1,165 @@
+"""What a vocabulary can do inside JSON strings that are free, found once for all grammars.
+
+Most strings of schemas are free but for their length, or but for a few words (names that are
+already taken, or listed). What their tokens do is known from the string that is free of everything:
+where a token ends inside, or closes it, and how many characters it adds.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from forwardpass.constraint.lang import Kind, Lang
+from forwardpass.constraint.regular import Languages
+from forwardpass.constraint.searching import Search
+from forwardpass.constraint.strings import CLOSED, DEAD, Strings
+
+if TYPE_CHECKING:
+    from forwardpass.constraint.tokens import Tokens
+
+MOST_WORDS = 2_000
+# So many more tokens it takes at most to get past words that are left out: a letter of 90 that
+# leads to none of them, twice.
+_PAST_WORDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """All texts of `low` to `high` characters (no upper limit where None) but for some words."""
+
+    low: int
+    high: int | None
+    words: tuple[str, ...]
+
+
+def free(languages: Languages, lang: Lang) -> Free | None:
+    """A language in this form; None where it has another."""
+    if lang is languages.all:
+        return Free(0, None, ())
+    if lang is languages.any_char:
+        return Free(1, 1, ())
+    if lang.kind is Kind.REPEAT and lang.parts[0] is languages.any_char:
+        return Free(lang.low, lang.high, ())
+    if lang.kind is Kind.NOT and lang.parts[0].kind is Kind.WORDS:
+        words = lang.parts[0].words
+        return Free(0, None, words) if len(words) <= MOST_WORDS else None
+    if lang.kind is Kind.BOTH and len(lang.parts) == 2:
+        one, other = (free(languages, part) for part in lang.parts)
+        if one is not None and other is not None and not (one.words and other.words):
+            if one.words:
+                one, other = other, one
+            # Where texts have to be short, the words that are left out may be all there are.
+            if one.high is None or one.high > _PAST_WORDS:
+                return Free(one.low, one.high, other.words)
+    return None
+
+
+class FreeText:
+    """The tokens of a vocabulary inside a free string, right after a whole character."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        from forwardpass import _native
+
+        languages = Languages()
+        self.tokens = tokens
+        self._strings = Strings(Search(languages))
+        self._start = self._strings.inside(languages.all)
+        assert isinstance(tokens.trie, _native.Trie)
+        self.native = _native.Masks(tokens.trie, self)
+        self.entry = self.native.entry_text(self._start)
+        self._exits = [
+            (json.loads(b'"' + text), np.array(ids, dtype=np.int64))
+            for text, ids in self.native.exit_texts(self.entry)
+        ]
+        self._by_text: dict[str, list[int]] = {}
+        for text, ids in self._exits:
+            self._by_text.setdefault(text, []).extend(ids.tolist())
+        self._lists: dict[tuple[int, int | None], int] = {}
+
+    # ---- asked by the C++ part ---------------------------------------------------------
+
+    def text(self, state: int, byte: int) -> int:
+        """As `tables.Tables.text`."""
+        return self._strings.step(state, byte)
+
+    def text_cost(self, state: int) -> int:
+        """As `tables.Tables.text_cost`."""
+        out = b""
+        while (lang := self._strings.lang(state)) is None and state != CLOSED:
+            for byte in b'\\u"/bfnrt0123456789abcdef' + bytes(range(0x80, 0xC0)):
+                after = self._strings.step(state, byte)
+                if after != DEAD:
+                    state, out = after, out + bytes([byte])
+                    break
+        return self.tokens.count(out + b'"' if lang is not None else out)
+
+    def move(self, state: int, byte: int) -> int:
+        """Never asked: a string has no structure."""
+        raise AssertionError("a string has no states of its own")
+
+    def name(self, state: int, raw: bytes) -> int:
+        """Never asked either."""
+        raise AssertionError("a string has no names")
+
+    # ---- what is left out --------------------------------------------------------------
+
+    @cached_property
+    def characters(self) -> npt.NDArray[np.int32]:
+        """How many characters each token adds, one that it only begins included; up to the quote
+        where it closes the string. 0 for what is no text of a string."""
+        out = np.zeros(self.tokens.size, dtype=np.int32)
+        for token, text in enumerate(self.tokens.texts):
+            if text:
+                out[token] = _characters(text)
+        for text, ids in self._exits:
+            out[ids] = len(text)
+        return out
+
+    @property
+    def longest(self) -> int:
+        """The most characters that a token adds."""
+        return int(self.characters.max())
+
+    def left_out(self, wanted: Free) -> list[int]:
+        """The tokens that a free string allows and this one does not."""
+        out = [token for word in wanted.words for token in self._by_text.get(word, ())]
+        if wanted.low:
+            for text, ids in self._exits:
+                if len(text) < wanted.low:
+                    out += ids.tolist()
+        if wanted.high is not None and wanted.high < self.longest:
+            out += np.flatnonzero(self.characters > wanted.high).tolist()
+        return out
+
+    def shared(self, low: int, high: int | None) -> int:
+        """The list of what lengths leave out, in this object's C++ part; -1 for nothing."""
+        longest = self.longest
+        key = min(low, longest + 1), None if high is None or high >= longest else high
+        if key == (0, None):
+            return -1
+        known = self._lists.get(key)
+        if known is None:
+            known = self._lists[key] = self.native.add_tokens(self.left_out(Free(*key, ())))
+        return known
+
+    def extra(self, wanted: Free) -> int:
+        """How many tokens more it may take to close than for a free string."""
+        return wanted.low + (_PAST_WORDS if wanted.words else 0)
+
+
+def _characters(text: bytes) -> int:
+    """The characters of a JSON string that a token adds, one that it only begins included."""
+    if b"\\" not in text:
+        return len(text) - sum(0x80 <= byte < 0xC0 for byte in text)
+    count, at = 0, 0
+    while at < len(text):
+        step = (6 if text[at + 1 : at + 2] == b"u" else 2) if text[at] == 0x5C else 1
+        count += not 0x80 <= text[at] < 0xC0
+        at += step
+    return count
