@@ -121,7 +121,7 @@ class FreeText:
             out[ids] = len(text)
         return out
 
-    @property
+    @cached_property
     def longest(self) -> int:
         """The most characters that a token adds."""
         return int(self.characters.max())

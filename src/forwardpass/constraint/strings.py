@@ -11,6 +11,7 @@ Source: RFC 8259 section 7; Unicode 15, table 3-7 (well-formed UTF-8).
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 
 from forwardpass.constraint.lang import Lang, by_first
 from forwardpass.constraint.searching import Search
@@ -51,9 +52,10 @@ class Strings:
         """The language of what may still follow, where the state is between two characters."""
         return self._langs[state] if self._states[state] == (_CHAR,) else None
 
-    def describe(self, state: int) -> tuple[tuple[object, ...], Lang | None]:
-        """Tag and facts of a state with the language it stands in; for completions."""
-        return self._states[state], self._langs[state]
+    def turned(self, state: int, turn: Callable[[Lang], Lang]) -> int:
+        """The same place in a character, in another language."""
+        lang = self._langs[state]
+        return state if lang is None else self._number(self._states[state], turn(lang))
 
     def _number(self, facts: tuple[object, ...], lang: Lang) -> int:
         key = (lang.rank, *facts)

@@ -38,6 +38,7 @@ from forwardpass.constraint.frames import (
 from forwardpass.constraint.free_text import Free, free
 from forwardpass.constraint.machine import UNKNOWN, Machine
 from forwardpass.constraint.names import is_blind, some_name
+from forwardpass.constraint.nearness import near
 from forwardpass.constraint.scripts import Point
 from forwardpass.constraint.tokens import Tokens
 
@@ -78,6 +79,7 @@ class Tables:
         self._costs: list[int] = []
         self._known_outers: list[tuple[int, int]] = []
         self._lists: dict[Free, int] = {}
+        self._nears: dict[int, int] = {}
         self._base = tokens.free_text
         self._free_entry = self.native.adopt_entry(self._base.native, self._base.entry)
 
@@ -228,13 +230,23 @@ class Tables:
         lang = strings.lang(state)
         wanted = None if lang is None else free(self.machine.languages, lang)
         if wanted is None:
-            return self.native.entry_text(state), outer, NONE
+            return self.native.entry_text(self._near(state)), outer, NONE
         but = self._left_out(wanted)
         extra = base.extra(wanted)
         if extra:
             move, parent = self._known_outers[outer]
             outer = self._add_outer(move, self._cost(outer) + extra, parent)
         return self._free_entry, outer, but
+
+    def _near(self, state: int) -> int:
+        """A state of a string from which the same tokens go on."""
+        known = self._nears.get(state)
+        if known is None:
+            strings = self.machine.strings
+            known = self._nears[state] = strings.turned(
+                state, lambda lang: near(self.machine.languages, lang, self._base.longest)
+            )
+        return known
 
     def _left_out(self, wanted: Free) -> int:
         """The list of tokens that a string leaves out of those of a free one."""
