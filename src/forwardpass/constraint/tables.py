@@ -54,6 +54,7 @@ class Kind(IntEnum):
     NAME = 2
     POPPED = 3
     DOUBT = 4
+    CALL = 5
 
 
 Item = tuple[int, int, int]
@@ -76,8 +77,8 @@ class Tables:
         self._named: dict[tuple[InObject, int], int] = {}
         self._namings: dict[tuple[InObject, bytes | None], int] = {}
         self._starts: dict[Position, Start] = {}
-        self._costs: list[int] = []
-        self._known_outers: list[tuple[int, int]] = []
+        self._costs: dict[int, int] = {}
+        self._known_outers: dict[int, tuple[int, int]] = {}
         self._lists: dict[Free, int] = {}
         self._nears: dict[int, int] = {}
         self._base = tokens.free_text
@@ -128,8 +129,8 @@ class Tables:
 
     def _move(self, positions: set[Position]) -> int:
         """The move that leads to these local positions."""
-        items = {self._item(frame, text) for frame, text in positions if _is_item(frame)}
-        rest = frozenset(one for one in positions if not _is_item(one[0]))
+        items = {self._item(*one) for one in positions if _is_item(*one)}
+        rest = frozenset(one for one in positions if not _is_item(*one))
         if rest:
             items.add((Kind.STATE, self._state(rest), 0))
         key = tuple(sorted(items))
@@ -149,8 +150,12 @@ class Tables:
             return Kind.TEXT, frame.state, self._some_named(frame.around, frame.kind)
         if isinstance(frame, Popped):
             return Kind.POPPED, 0, 0
-        assert isinstance(frame, Doubt)
-        return Kind.DOUBT, 0, 0
+        if isinstance(frame, Doubt):
+            return Kind.DOUBT, 0, 0
+        # A value within the level has a level of its own, which is the same wherever it stands.
+        assert isinstance(frame, Awaited | InNumber | InWord | InArray | InObject)
+        inner = self._state(frozenset([(self._local(frame), None)]))
+        return Kind.CALL, inner, self._behind(frame.around, None)
 
     def _naming(self, frame: InObject, text: bytes | None) -> int:
         """The state of an object in one of whose names a text stands."""
@@ -293,17 +298,20 @@ class Tables:
 
     def _add_outer(self, move: int, cost: int, parent: int) -> int:
         made = self.native.add_outer(move, cost, parent)
-        assert made == len(self._costs)
-        self._costs.append(cost)
-        self._known_outers.append((move, parent))
+        self._costs[made], self._known_outers[made] = cost, (move, parent)
         return made
 
     def _cost(self, outer: int) -> int:
         return 0 if outer == NONE else self._costs[outer]
 
 
-def _is_item(frame: Frame) -> bool:
-    return isinstance(frame, InString | InName | Popped | Doubt)
+def _is_item(frame: Frame, text: bytes | None) -> bool:
+    """Whether it is no state of the level itself. Where a text is kept, all is one level."""
+    if isinstance(frame, InString | InName | Popped | Doubt):
+        return True
+    if text is not None or isinstance(frame, At | InLiteral | InWords):
+        return False
+    return not isinstance(frame.around, Hole)
 
 
 def _ended(around: Around) -> Frame:

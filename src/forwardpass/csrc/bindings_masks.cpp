@@ -231,7 +231,8 @@ void bind_masks(nb::module_ &module) {
         .def_prop_ro("nbytes", [](const PyMasks &m) { return m.masks.machine.budget.used; });
     bind_machine(masks);
     for (int kind = 0; kind < item_kinds; ++kind) {
-        constexpr const char *names[item_kinds] = {"STATE", "TEXT", "NAME", "POPPED", "DOUBT"};
+        constexpr const char *names[item_kinds] = {"STATE", "TEXT",   "NAME",
+                                                    "POPPED", "DOUBT", "CALL"};
         masks.attr(names[kind]) = kind;
     }
 }

@@ -63,6 +63,12 @@ Item MaskMachine::known_item(const std::array<std::int64_t, 3> &item) {
             check_state(a);
             out.a = static_cast<int>(a);
             break;
+        case ItemKind::call:
+            check_state(a);
+            out.a = static_cast<int>(a);
+            out.b = known_move(b, "an item");
+            if (moves_[static_cast<std::size_t>(out.b)].named) refuse("no name stands behind a call");
+            return out;
         case ItemKind::text: out.b = known_move(b, "an item"); break;
         case ItemKind::name:
             check_state(b);
@@ -113,6 +119,17 @@ int MaskMachine::add_outer(std::int64_t move, std::int64_t cost, std::int64_t pa
     budget.take(sizeof(Outer));
     outers_.push_back(outer);
     return static_cast<int>(outers_.size()) - 1;
+}
+
+int MaskMachine::pushed(int move, int outer) {
+    const auto key = static_cast<std::uint64_t>(static_cast<std::uint32_t>(move)) << 32 |
+                     static_cast<std::uint32_t>(outer);
+    if (const auto found = pushed_.find(key); found != pushed_.end()) return found->second;
+    check_room(outers_.size(), "outers");
+    budget.take(sizeof(Outer) + key_bytes);
+    outers_.push_back({move, sum_of_costs(moves_[static_cast<std::size_t>(move)].cost,
+                                          outer_cost(outer)), outer});
+    return pushed_[key] = static_cast<int>(outers_.size()) - 1;
 }
 
 int MaskMachine::text_of(std::int64_t text) {
@@ -181,6 +198,7 @@ int MaskMachine::name(int state, const std::string &raw) {
 int MaskMachine::rest_cost(const Item &item) const {
     switch (item.kind) {
         case ItemKind::state: return states_[item.a].cost;
+        case ItemKind::call: return sum_of_costs(states_[item.a].cost, moves_[item.b].cost);
         case ItemKind::text: return moves_[item.b].cost;
         case ItemKind::name: return states_[item.b].cost;
         default: return 0;

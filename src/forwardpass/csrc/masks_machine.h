@@ -40,13 +40,13 @@ struct Budget {
     void take(std::int64_t bytes);  // throws std::runtime_error
 };
 
-enum class ItemKind : std::uint8_t { state, text, name, popped, doubt };
-constexpr int item_kinds = 5;
+enum class ItemKind : std::uint8_t { state, text, name, popped, doubt, call };
+constexpr int item_kinds = 6;
 
 struct Item {
     ItemKind kind = ItemKind::doubt;
     int a = 0;  // the state; the text state, by its place in the tables; or the cost of a doubt
-    int b = 0;  // of a text, the move that stands behind it; of a name, the state it is in
+    int b = 0;  // of a text or call, the move that stands behind it; of a name, the state it is in
     bool operator==(const Item &) const = default;
 };
 
@@ -70,6 +70,8 @@ class MaskMachine {
     // Items as Python has them: a text state is the grammar's own number.
     int add_move(const std::vector<std::array<std::int64_t, 3>> &items);
     int add_outer(std::int64_t move, std::int64_t cost, std::int64_t parent);
+    // What stands around a call: the move behind it, and around that what was around before.
+    int pushed(int move, int outer);
     int text_of(std::int64_t text);  // its place in the tables
     void check_state(std::int64_t state) const;
     void check_outer(std::int64_t outer) const;
@@ -131,6 +133,7 @@ class MaskMachine {
     std::vector<Item> items_;
     std::vector<Move> moves_;
     std::vector<Outer> outers_;
+    std::unordered_map<std::uint64_t, int> pushed_;  // by move and outer
     std::unordered_map<std::int64_t, int> text_places_;
     std::unordered_map<std::string, int> names_;
 };

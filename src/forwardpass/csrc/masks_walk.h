@@ -87,18 +87,20 @@ template <class Sink> class Walk {
         }
         if (item.kind != ItemKind::popped)
             best_ = std::min(best_, sum_of_costs(machine_.cost(item), machine_.outer_cost(outer)));
+        if (item.kind == ItemKind::call) outer = machine_.pushed(item.b, outer);
         if (stand(item, outer, begin)) pop(outer);
     }
 
     // The same without counting the tokens that end here. Says whether its level may end.
     bool stand(const Item &item, int outer, int begin) {
         if (item.kind == ItemKind::popped) return true;
-        const Live live{item, outer, item.kind == ItemKind::name ? begin : 0};
+        Live live{item, outer, item.kind == ItemKind::name ? begin : 0};
+        if (item.kind == ItemKind::call) live.item = {ItemKind::state, item.a, 0};
         bool known = false;
         for (std::size_t i = new_from_; i < s_.live.size() && !known; ++i)
             known = s_.live[i] == live;
         if (!known) s_.live.push_back(live);
-        return item.kind == ItemKind::state && machine_.pops(item.a);
+        return live.item.kind == ItemKind::state && machine_.pops(live.item.a);
     }
 
     void add_all(int number, int outer, int depth) {
@@ -119,6 +121,7 @@ template <class Sink> class Walk {
             for (int i = move.begin; i < move.end; ++i) {
                 const Item item = machine_.item(i);
                 if (item.kind == ItemKind::doubt) doubt_ = true;
+                else if (item.kind == ItemKind::call) add(item, around.parent, 0);
                 else further |= stand(item, around.parent, 0);
             }
             outer = around.parent;
