@@ -39,6 +39,7 @@ from forwardpass.constraint.free_text import Free, free
 from forwardpass.constraint.machine import UNKNOWN, Machine
 from forwardpass.constraint.names import is_blind, some_name
 from forwardpass.constraint.nearness import near
+from forwardpass.constraint.plans import Node
 from forwardpass.constraint.scripts import Point
 from forwardpass.constraint.tokens import Tokens
 
@@ -80,6 +81,7 @@ class Tables:
         self._costs: dict[int, int] = {}
         self._known_outers: dict[int, tuple[int, int]] = {}
         self._lists: dict[Free, int] = {}
+        self._scalars: dict[object, Node] = {}
         self._nears: dict[int, int] = {}
         self._base = tokens.free_text
         self._free_entry = self.native.adopt_entry(self._base.native, self._base.entry)
@@ -267,7 +269,17 @@ class Tables:
 
     def _local(self, frame: F) -> F:
         """The frame with a hole in place of what is around it."""
+        if isinstance(frame, Awaited):
+            frame = replace(frame, node=self._alike(frame.node))
         return self.machine.frames.same(replace(frame, around=HOLE))
+
+    def _alike(self, node: Node) -> Node:
+        """The first value with the same form, where that has neither lists nor objects."""
+        if node.arrays or node.objects:
+            return node
+        form = node.form
+        key = form.null, form.booleans, form.numbers, form.texts
+        return self._scalars.setdefault(key, node)
 
     def _outer(self, around: Around, *, plain: bool = False) -> int:
         """What stands around a value once it has ended; `plain`: one without a stack of its own,

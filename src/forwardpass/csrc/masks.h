@@ -31,6 +31,11 @@ struct TokenSet {
     }
 };
 
+// Tokens from `begin` to `end` of those in the order of the tree.
+struct TokenRun {
+    int begin, end, layer;
+};
+
 struct Entry {
     std::vector<std::pair<int, TokenSet>> layers;  // tokens that end inside, by rising cost
     TokenSet all;  // of all layers, where they are several and one of them has bits
@@ -94,7 +99,9 @@ class Masks {
     int entry(const std::string &key, const Item &item, const std::string &prefix);
     Entry walked(const Item &item, const std::string &prefix);
     void sort_into_layers(const std::map<int, int> &by_cost,
-                          const std::vector<std::int64_t> &counts, Entry &entry) const;
+                          const std::vector<std::int64_t> &counts, Entry &entry);
+    void put_runs(std::vector<TokenSet> &sets) const;
+    void scan_runs(std::vector<TokenSet> &sets);
     void merge_exits(Entry &entry) const;
     bool make_room(TokenSet &set, int dense) const;
     void check(const Start &start) const;
@@ -107,7 +114,9 @@ class Masks {
     std::vector<std::shared_ptr<const std::vector<std::int32_t>>> lists_;
     int popped_;  // the move that ends the level
     WalkScratch scratch_;
-    std::vector<std::int32_t> layers_;  // of the ids, while an entry is made
+    // While an entry is made: what it has found, and where that is much, the layer of each id.
+    std::vector<TokenRun> runs_;
+    std::vector<std::int32_t> layers_;
     bool busy_ = false;
 };
 

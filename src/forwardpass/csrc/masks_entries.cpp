@@ -13,11 +13,11 @@ void set_bit(std::vector<std::uint32_t> &bits, std::int32_t id) {
     bits[static_cast<std::size_t>(id) / 32] |= std::uint32_t{1} << id % 32;
 }
 
-// The layer of each id: 0 for none, and otherwise a number for each cost that comes up. Nodes come
-// in preorder, and neighbours mostly cost the same: their tokens are put down run by run.
+// Runs of tokens, by layer: 0 for none, and otherwise a number for each cost that comes up. Nodes
+// come in preorder, and neighbours mostly cost the same.
 struct EntrySink {
     const ByteTree &tree;
-    std::vector<std::int32_t> &layers;
+    std::vector<TokenRun> &runs;
     Entry &entry;
     std::map<int, int> by_cost{};
     std::vector<std::int64_t> counts{0};  // tokens of each layer
@@ -38,8 +38,7 @@ struct EntrySink {
         const int layer = by_cost.emplace(cost, next).first->second;
         if (layer == next) counts.push_back(0);
         counts[static_cast<std::size_t>(layer)] += end - begin;
-        for (int i = begin; i < end; ++i)
-            layers[static_cast<std::size_t>(tree.ids[i])] = layer;
+        runs.push_back({begin, end, layer});
         begin = end;
     }
     void doubt(const ByteTree &, int node) {
@@ -61,8 +60,8 @@ std::int64_t Entry::nbytes() const {
 
 Entry Masks::walked(const Item &item, const std::string &prefix) {
     Entry out;
-    layers_.assign(static_cast<std::size_t>(trie_.size()), 0);
-    EntrySink sink{trie_.tree(), layers_, out};
+    runs_.clear();
+    EntrySink sink{trie_.tree(), runs_, out};
     Walk walk(machine, trie_.tree(), prefix, scratch_, sink);
     walk.from_item(item);
     sink.put_down();
@@ -73,20 +72,17 @@ Entry Masks::walked(const Item &item, const std::string &prefix) {
     return out;
 }
 
-// From the layer of each id, by number, to their sets, by rising cost.
+// From runs of tokens to a set for each layer, by rising cost.
 void Masks::sort_into_layers(const std::map<int, int> &by_cost,
-                             const std::vector<std::int64_t> &counts, Entry &entry) const {
+                             const std::vector<std::int64_t> &counts, Entry &entry) {
     std::vector<TokenSet> sets(counts.size());
     bool dense = false;
     for (std::size_t i = 0; i < sets.size(); ++i) {
         sets[i].count = counts[i];
         dense |= make_room(sets[i], 64);
     }
-    for (int id = 0; id < trie_.size(); ++id) {
-        TokenSet &set = sets[static_cast<std::size_t>(layers_[static_cast<std::size_t>(id)])];
-        if (!set.bits.empty()) set_bit(set.bits, id);
-        else if (set.count != 0) set.ids.push_back(id);
-    }
+    if (dense) scan_runs(sets);
+    else put_runs(sets);
     for (const auto &[cost, layer] : by_cost) {
         TokenSet &set = sets[static_cast<std::size_t>(layer)];
         entry.layers.emplace_back(cost, std::move(set));
@@ -98,6 +94,30 @@ void Masks::sort_into_layers(const std::map<int, int> &by_cost,
         entry.all.count += set.count;
         for (std::size_t i = 0; i < set.bits.size(); ++i) entry.all.bits[i] |= set.bits[i];
         for (const std::int32_t id : set.ids) set_bit(entry.all.bits, id);
+    }
+}
+
+// Few tokens: each goes to its set, which is put in order afterwards.
+void Masks::put_runs(std::vector<TokenSet> &sets) const {
+    const std::vector<std::int32_t> &ids = trie_.tree().ids;
+    for (const TokenRun &run : runs_) {
+        std::vector<std::int32_t> &set = sets[static_cast<std::size_t>(run.layer)].ids;
+        set.insert(set.end(), ids.begin() + run.begin, ids.begin() + run.end);
+    }
+    for (TokenSet &set : sets) std::sort(set.ids.begin(), set.ids.end());
+}
+
+// Many: the layer of each id is written down, and all ids are gone through in order.
+void Masks::scan_runs(std::vector<TokenSet> &sets) {
+    const std::vector<std::int32_t> &ids = trie_.tree().ids;
+    layers_.assign(static_cast<std::size_t>(trie_.size()), 0);
+    for (const TokenRun &run : runs_)
+        for (int i = run.begin; i < run.end; ++i)
+            layers_[static_cast<std::size_t>(ids[static_cast<std::size_t>(i)])] = run.layer;
+    for (int id = 0; id < trie_.size(); ++id) {
+        TokenSet &set = sets[static_cast<std::size_t>(layers_[static_cast<std::size_t>(id)])];
+        if (!set.bits.empty()) set_bit(set.bits, id);
+        else if (set.count != 0) set.ids.push_back(id);
     }
 }
 
