@@ -349,6 +349,7 @@ class Masks:
     NAME: Final[int]  # (NAME, text state, the state it is asked behind its closing quote)
     POPPED: Final[int]  # (POPPED, 0, 0): the local level has ended
     DOUBT: Final[int]  # (DOUBT, cost, 0): each token through here has to be judged on its own
+    CALL: Final[int]  # (CALL, state, the move behind its level)
 
     def __init__(self, trie: Trie, callbacks: Grammar, most_bytes: int = 1 << 30) -> None: ...
     def add_state(self, pop: bool, cost: int, first: bytes) -> int:

@@ -12,7 +12,6 @@ from forwardpass.constraint.frames import (
     InNumber,
     InObject,
     InWord,
-    InWords,
     Phase,
     Popped,
 )
@@ -67,6 +66,3 @@ def _at(machine: Machine, point: Point) -> frozenset[int]:
             elif isinstance(edge, Words):
                 out |= ALL
     return out
-
-
-__all__ = ["ALL", "InWords", "first_bytes"]

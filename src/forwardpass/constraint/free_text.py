@@ -110,15 +110,20 @@ class FreeText:
     # ---- what is left out --------------------------------------------------------------
 
     @cached_property
-    def characters(self) -> npt.NDArray[np.int32]:
+    def characters(self) -> npt.NDArray[np.int64]:
         """How many characters each token adds, one that it only begins included; up to the quote
         where it closes the string. 0 for what is no text of a string."""
-        out = np.zeros(self.tokens.size, dtype=np.int32)
-        for token, text in enumerate(self.tokens.texts):
-            if text:
-                out[token] = _characters(text)
-        for text, ids in self._exits:
-            out[ids] = len(text)
+        ids, blob, offsets = self.tokens.flat
+        out = np.zeros(self.tokens.size, dtype=np.int64)
+        if len(ids):
+            array = np.frombuffer(blob, dtype=np.uint8)
+            begun = (array & 0xC0) != 0x80
+            out[ids] = np.add.reduceat(begun.astype(np.int64), offsets[:-1])
+            escaped = np.logical_or.reduceat(array == 0x5C, offsets[:-1])
+            for token in ids[escaped].tolist():
+                out[token] = _escaped_characters(self.tokens.texts[token] or b"")
+        for text, closing in self._exits:
+            out[closing] = len(text)
         return out
 
     @cached_property
@@ -153,10 +158,8 @@ class FreeText:
         return wanted.low + (_PAST_WORDS if wanted.words else 0)
 
 
-def _characters(text: bytes) -> int:
+def _escaped_characters(text: bytes) -> int:
     """The characters of a JSON string that a token adds, one that it only begins included."""
-    if b"\\" not in text:
-        return len(text) - sum(0x80 <= byte < 0xC0 for byte in text)
     count, at = 0, 0
     while at < len(text):
         step = (6 if text[at + 1 : at + 2] == b"u" else 2) if text[at] == 0x5C else 1

@@ -20,7 +20,7 @@ class Level:
     index: int = 0
     name: str | None = None
     after_comma: bool = False
-    inside: bool = False  # a value in it was begun, or its name and colon are there
+    inside: bool = False  # a value in it was begun, or its name is there
 
     @property
     def part(self) -> str:
@@ -76,13 +76,17 @@ class Trail:
             parts.append(last.part)
         return "".join(parts)
 
+    def ended(self) -> Trail:
+        """The trail where the number that is being written has just ended."""
+        return replace(self._ended(), raw=b"")
+
     def _json(self, byte: int) -> Trail:
         if self.raw[:1] == b'"':
             return self._in_text(byte)
         if byte in _SIMPLE:
             begun = self if self.raw else self._begun()
             return replace(begun, raw=self.raw + bytes([byte]))
-        ended = replace(self._ended(), raw=b"") if self.raw else self
+        ended = self.ended() if self.raw else self
         return ended if byte in _BLANKS else ended._mark(byte)
 
     def _mark(self, byte: int) -> Trail:
@@ -101,10 +105,9 @@ class Trail:
         if mark in "]}":
             return replace(self, levels=self.levels[:-1])._ended()
         if mark == ",":
-            changed = replace(last, index=last.index + 1, name=None, after_comma=True)
-        else:
-            changed = replace(last, inside=True)
-        return replace(self, levels=(*self.levels[:-1], changed))
+            after = replace(last, index=last.index + 1, name=None, after_comma=True)
+            return replace(self, levels=(*self.levels[:-1], after))
+        return self  # the colon: what is around it was begun by the name
 
     def _in_text(self, byte: int) -> Trail:
         longer = replace(self, raw=self.raw + bytes([byte]), escaped=False)
@@ -114,7 +117,9 @@ class Trail:
             return replace(longer, escaped=True)
         if not self.naming:
             return replace(self._ended(), raw=b"")
-        named = replace(self.levels[-1], name=json.loads(longer.raw))
+        named = replace(
+            self.levels[-1], name=json.loads(longer.raw), inside=True, after_comma=False
+        )
         return replace(self, levels=(*self.levels[:-1], named), raw=b"", naming=False)
 
     def _begun(self) -> Trail:
@@ -128,6 +133,9 @@ class Trail:
             return self
         last = replace(self.levels[-1], inside=inside, after_comma=False)
         return replace(self, levels=(*self.levels[:-1], last))
+
+
+START = Trail()
 
 
 def is_script(frame: Frame) -> bool:

@@ -24,6 +24,7 @@ class Search:
         self.languages = languages
         self._live: dict[Lang, bool] = {languages.empty: False, languages.all: True}
         self._live_moves: dict[Lang, Moves] = {}
+        self._shortest: dict[Lang, str] = {}
 
     def live(self, lang: Lang) -> bool:
         """Whether any word is in the language."""
@@ -145,6 +146,8 @@ class Search:
         """A word of least length in code points, plain letters before others; None where empty."""
         if not self.live(lang):
             return None
+        if lang.plain:
+            return self._plain(lang)
         heap = [(0, 0, "", lang)]
         seen = {lang}
         while heap:
@@ -157,6 +160,23 @@ class Search:
                     code = _readable(first, last)
                     heapq.heappush(heap, (length + _cost(code), to.rank, word + chr(code), to))
         return None  # unreachable: a live language has a word
+
+    def _plain(self, lang: Lang) -> str:
+        """The same of a language without intersections: put together from its parts'."""
+        known = self._shortest.get(lang)
+        if known is None:
+            if lang.kind is Kind.CHARS:
+                codes = (_readable(first, last) for first, last in lang.chars)
+                known = chr(min(codes, key=lambda code: (_cost(code), code)))
+            elif lang.kind is Kind.CAT:
+                known = "".join(map(self._plain, lang.parts))
+            elif lang.kind is Kind.REPEAT:
+                known = self._plain(lang.parts[0]) * lang.low
+            else:
+                words = lang.words or tuple(map(self._plain, lang.parts))
+                known = min(words, key=lambda word: (sum(map(_cost, map(ord, word))), word))
+            self._shortest[lang] = known
+        return known
 
 
 def _readable(first: int, last: int) -> int:

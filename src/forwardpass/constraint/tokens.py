@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,14 @@ class Trie(Protocol):
         ...
 
 
+class Flat(NamedTuple):
+    """The ids that are text, ascending, and their texts: the i-th from offset i to i + 1."""
+
+    ids: npt.NDArray[np.int32]
+    blob: bytes
+    offsets: npt.NDArray[np.int64]
+
+
 class Tokens:
     """The tokens of one model that stand for text.
 
@@ -46,9 +54,13 @@ class Tokens:
         self.texts = tuple(t if t and len(t) <= LONGEST else None for t in texts)
 
     @cached_property
-    def ids(self) -> npt.NDArray[np.int32]:
-        """The ids that are text, ascending."""
-        return np.array([i for i, text in enumerate(self.texts) if text], dtype=np.int32)
+    def flat(self) -> Flat:
+        """The texts one behind the other."""
+        ids = [i for i, text in enumerate(self.texts) if text]
+        texts = [self.texts[i] or b"" for i in ids]
+        offsets = np.zeros(len(texts) + 1, dtype=np.int64)
+        np.cumsum(list(map(len, texts)), out=offsets[1:])
+        return Flat(np.array(ids, dtype=np.int32), b"".join(texts), offsets)
 
     @cached_property
     def trie(self) -> Trie:
@@ -59,15 +71,16 @@ class Tokens:
             from forwardpass.constraint.plain_trie import PlainTrie
 
             return PlainTrie(self.texts)
-        texts = [self.texts[i] or b"" for i in self.ids]
-        offsets = np.zeros(len(texts) + 1, dtype=np.int64)
-        np.cumsum([len(text) for text in texts], out=offsets[1:])
-        return _native.Trie(self.ids, b"".join(texts), offsets, self.size)
+        return _native.Trie(*self.flat, self.size)
 
     @cached_property
     def free_text(self) -> FreeText:
         """What the tokens do inside free strings; with the C++ part alone."""
         return FreeText(self)
+
+    def text(self, token: int) -> bytes:
+        """The bytes of a token; none of one that is never text."""
+        return (self.texts[token] if 0 <= token < len(self.texts) else None) or b""
 
     def write(self, text: bytes) -> list[int]:
         """The fewest tokens that write a text.

@@ -92,6 +92,22 @@ class Runner:
         sequence.scores = scores[-1]
         sequence.passes.append(done)
 
+    def extend(self, sequence: Sequence, tokens: Tokens[int]) -> F32:
+        """One pass over several generated tokens, behind the sequence; the scores after each, r v.
+
+        Each row has the bits that it would have in a pass of its own.
+        """
+        if len(sequence.tokens) + len(tokens) > self.context:
+            raise ContextError(
+                f"{len(sequence.tokens) + len(tokens):,} tokens, the context holds {self.context:,}"
+            )
+        rows = range(len(tokens))
+        scores, done = self._pass(sequence.cache, tokens, prompt=False, wanted=rows)
+        sequence.tokens.extend(tokens)
+        sequence.scores = scores[-1]
+        sequence.passes.append(done)
+        return scores
+
     def _pass(
         self,
         cache: Cache,
