@@ -326,11 +326,12 @@ class Grammar(Protocol):
     def move(self, state: int, byte: int, /) -> int:
         """The move that a byte leads to."""
 
-    def text(self, text_state: int, byte: int, /) -> int:
-        """The text state that a byte leads to, from 1 up; 0 behind the closing quote."""
+    def language(self, language: int, /) -> tuple[bool, list[tuple[int, int, int]]]:
+        """Whether a text may end here; and rising ranges of the code points that may come next,
+        without surrogates: first, last, the language that they lead to. Asked once."""
 
-    def text_cost(self, text_state: int, /) -> int:
-        """Least tokens to the closing quote."""
+    def language_cost(self, language: int, /) -> int:
+        """Tokens to behind the closing quote, from between two characters. Asked once."""
 
     def name(self, state: int, raw: bytes, /) -> int:
         """The move behind a member's name, given with both of its quotes."""
@@ -370,6 +371,20 @@ class Masks:
         `cost`: least tokens from there to the end of everything; parent: the one further out, -1
         for the end of everything.
         """
+
+    def text_state(self, language: int, written: bytes) -> int:
+        """The state of a JSON string, from 1 up: in a language, after some bytes of one character.
+
+        Each state can reach the closing quote, as long as each language has a text.
+        """
+
+    def text_after(self, text_state: int, byte: int) -> int:
+        """The state after a byte: 0 behind the closing quote, -1 where it is refused."""
+
+    def text_cost(self, text_state: int) -> int:
+        """Tokens to behind the closing quote: one for each byte to the end of a character (by the
+        way that `constraint.values` takes), and what its language costs. Very much where one of
+        these bytes is no token."""
 
     def add_tokens(self, ids: list[int]) -> int: ...
     def adopt_entry(self, other: Masks, entry: int) -> int:

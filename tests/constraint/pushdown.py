@@ -183,7 +183,8 @@ class AsAsked(Exception):
 class Adapter:
     """A machine as the native masks ask for it: what they have not met yet is added when asked.
 
-    `fail_at`: the number of the call that raises. Text states have numbers of their own.
+    `fail_at`: the number of the call that raises. Text states are languages, with numbers of their
+    own: bytes are characters here.
     """
 
     def __init__(self, machine: Machine, trie: _native.Trie, fail_at: int = 0) -> None:
@@ -219,8 +220,11 @@ class Adapter:
         if kind == STATE:
             return kind, self.state(a), 0
         if kind == TEXT:
-            return kind, a + 1000, self.add(b)
-        return (kind, a + 1000, self.state(b)) if kind == NAME else item
+            return kind, self.text(a), self.add(b)
+        return (kind, self.text(a), self.state(b)) if kind == NAME else item
+
+    def text(self, number: int) -> int:
+        return self.masks.text_state(number + 1000, b"")
 
     def outer(self, number: int) -> int:
         if number not in self._outers:
@@ -236,14 +240,15 @@ class Adapter:
         number = self.machine.rows[self._state_of(state)].get(byte, -1)
         return -1 if number < 0 else self.add(number)
 
-    def text(self, text_state: int, byte: int) -> int:
+    def language(self, language: int) -> tuple[bool, list[tuple[int, int, int]]]:
         self._called()
-        after = self.machine.text_rows[text_state - 1000].get(byte, -1)
-        return after if after <= 0 else after + 1000
+        row = self.machine.text_rows[language - 1000]
+        goes_on = [(byte, byte, after + 1000) for byte, after in sorted(row.items()) if after]
+        return QUOTE in row, goes_on
 
-    def text_cost(self, text_state: int) -> int:
+    def language_cost(self, language: int) -> int:
         self._called()
-        return self.machine.text_costs[text_state - 1000]
+        return self.machine.text_costs[language - 1000]
 
     def name(self, state: int, raw: bytes) -> int:
         self._called()
@@ -256,5 +261,5 @@ class Adapter:
         if kind == STATE:
             return self.masks.entry_state(self.state(a))
         if kind == TEXT:
-            return self.masks.entry_text(a + 1000)
-        return self.masks.entry_name(a + 1000, self.state(b), start.raw)
+            return self.masks.entry_text(self.text(a))
+        return self.masks.entry_name(self.text(a), self.state(b), start.raw)

@@ -176,17 +176,17 @@ def test_a_callback_that_raises_at_any_point_leaves_everything_as_it_was() -> No
 
 
 class Plain:
-    """One state that goes round, one text that any byte but a quote goes on."""
+    """One state that goes round, one text that any character goes on."""
 
     masks: Masks
 
     def move(self, state: int, byte: int) -> int:
         return 1
 
-    def text(self, text_state: int, byte: int) -> int:
-        return 0 if byte == 0x22 else text_state + 1
+    def language(self, language: int) -> tuple[bool, list[tuple[int, int, int]]]:
+        return True, [(0, 0xD7FF, language + 1), (0xE000, 0x10FFFF, language + 1)]
 
-    def text_cost(self, text_state: int) -> int:
+    def language_cost(self, language: int) -> int:
         return 1
 
     def name(self, state: int, raw: bytes) -> int:
@@ -198,6 +198,7 @@ def plain(trie: Trie, most_bytes: int = 1 << 30, grammar: Plain | None = None) -
     grammar.masks = Masks(trie, grammar, most_bytes)
     assert grammar.masks.add_state(False, 1, b"ab") == 0
     assert grammar.masks.add_move([(Masks.STATE, 0, 0)]) == 1
+    assert grammar.masks.text_state(7, b"") == 1
     return grammar
 
 
@@ -257,7 +258,9 @@ def test_numbers_out_of_range_are_refused() -> None:
         (1, 0, 1),
         (1, 1, 2),
         (2, 1, 1),
-        (5, 0, 0),
+        (5, 1, 0),
+        (5, 0, 2),
+        (6, 0, 0),
         (4, -1, 0),
         (-1, 0, 0),
     ):

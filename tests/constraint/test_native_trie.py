@@ -88,20 +88,22 @@ def walked(trie: Trie) -> list[int]:
     """All tokens that a walk through the whole tree meets."""
 
     class Any256:
-        def text(self, text_state: int, byte: int) -> int:
-            return text_state
+        def move(self, state: int, byte: int) -> int:
+            return again
 
-        def text_cost(self, text_state: int) -> int:
-            return 1
+        def language(self, language: int) -> tuple[bool, list[tuple[int, int, int]]]:
+            raise AssertionError("there are no strings")
 
-        move = text
+        def language_cost(self, language: int) -> int:
+            raise AssertionError("there are no strings")
 
         def name(self, state: int, raw: bytes) -> int:
-            return -1
+            raise AssertionError("there are no names")
 
     masks = Masks(trie, Any256())
+    again = masks.add_move([(Masks.STATE, masks.add_state(False, 1, bytes(range(256))), 0)])
     every = [*range(trie.size)]
-    costs = masks.costs([(masks.entry_text(1), -1, -1)], every)
+    costs = masks.costs([(masks.entry_state(0), -1, -1)], every)
     return [i for i in every if costs[i] >= 0]
 
 

@@ -73,8 +73,10 @@ class TableOptions:
             raise RequestError(f"--token {last}: an answer of --max-tokens {tokens} has {has}")
 
     def print(self, trace: Trace, token: int = 0) -> None:
-        """Prints the tables; `token` is shown stage by stage where none was asked for."""
-        for line in explain_lines(trace, self.token or [token], self.rows or ROWS, self.top):
+        """Prints the tables; `token` is shown stage by stage where none was asked for, but of an
+        answer that a grammar held, which is told by the grammar."""
+        tokens = self.token or ([] if trace.masks else [token])
+        for line in explain_lines(trace, tokens, self.rows or ROWS, self.top):
             data(line)
 
 

@@ -107,13 +107,18 @@ def explain_lines(
     `top`: how many of the best of both distributions are listed for each of those. Raises
     RequestError, behind the first table, for a token that the answer has not.
     """
-    from forwardpass.cli.explain_tables import answer_table, best_table, stage_table
+    from forwardpass.cli.explain_tables import best_table, stage_table
 
     if not trace.steps:
         return
-    yield from answer_table(trace, rows)
+    yield from _token_table(trace, rows)
     if trace.text:
         yield trace.text.rstrip("\n")
+    if trace.masks is not None:
+        from forwardpass.cli.explain_masks import verdict_lines
+
+        yield ""
+        yield from verdict_lines(trace, trace.masks)
     for number in tokens:
         lines = stage_table(trace, number)
         yield ""
@@ -123,11 +128,22 @@ def explain_lines(
             yield from best_table(trace, number, top)
 
 
+def _token_table(trace: Trace, rows: int, hint: str | None = None) -> list[str]:
+    """A line a token: of an answer that a grammar held, what that allowed."""
+    if trace.masks is not None:
+        from forwardpass.cli.explain_masks import mask_table
+
+        return mask_table(trace, trace.masks, rows, hint)
+    from forwardpass.cli.explain_tables import answer_table
+
+    return answer_table(trace, rows, hint)
+
+
 def why_lines(trace: Trace, number: int | None) -> Iterator[str]:
     """The answer token by token; with a number, that token stage by stage. Errors: as `step_at`."""
-    from forwardpass.cli.explain_tables import answer_table, stage_table
+    from forwardpass.cli.explain_tables import stage_table
 
     if number is None:
-        yield from answer_table(trace, ROWS, hint="/why N shows one")
+        yield from _token_table(trace, ROWS, "/why N shows one")
     else:
         yield from stage_table(trace, number)

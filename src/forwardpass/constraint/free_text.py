@@ -18,7 +18,7 @@ import numpy.typing as npt
 from forwardpass.constraint.lang import Kind, Lang
 from forwardpass.constraint.regular import Languages
 from forwardpass.constraint.searching import Search
-from forwardpass.constraint.strings import CLOSED, DEAD, Strings
+from forwardpass.constraint.strings import Numbered
 
 if TYPE_CHECKING:
     from forwardpass.constraint.tokens import Tokens
@@ -68,11 +68,11 @@ class FreeText:
 
         languages = Languages()
         self.tokens = tokens
-        self._strings = Strings(Search(languages))
-        self._start = self._strings.inside(languages.all)
+        self._langs = Numbered(Search(languages))
         assert isinstance(tokens.trie, _native.Trie)
         self.native = _native.Masks(tokens.trie, self)
-        self.entry = self.native.entry_text(self._start)
+        start = self.native.text_state(self._langs.number(languages.all), b"")
+        self.entry = self.native.entry_text(start)
         self._exits = [
             (json.loads(b'"' + text), np.array(ids, dtype=np.int64))
             for text, ids in self.native.exit_texts(self.entry)
@@ -84,20 +84,13 @@ class FreeText:
 
     # ---- asked by the C++ part ---------------------------------------------------------
 
-    def text(self, state: int, byte: int) -> int:
-        """As `tables.Tables.text`."""
-        return self._strings.step(state, byte)
+    def language(self, number: int) -> tuple[bool, list[tuple[int, int, int]]]:
+        """As `tables.Tables.language`."""
+        return self._langs.described(number)
 
-    def text_cost(self, state: int) -> int:
-        """As `tables.Tables.text_cost`."""
-        out = b""
-        while (lang := self._strings.lang(state)) is None and state != CLOSED:
-            for byte in b'\\u"/bfnrt0123456789abcdef' + bytes(range(0x80, 0xC0)):
-                after = self._strings.step(state, byte)
-                if after != DEAD:
-                    state, out = after, out + bytes([byte])
-                    break
-        return self.tokens.count(out + b'"' if lang is not None else out)
+    def language_cost(self, number: int) -> int:
+        """As `tables.Tables.language_cost`: there is one language, and its texts may end."""
+        return self.tokens.count(b'"')
 
     def move(self, state: int, byte: int) -> int:
         """Never asked: a string has no structure."""

@@ -56,25 +56,22 @@ class Guide:
 
     def allowed(self, left: int) -> Allowed:
         """What may come next where `left` tokens may still come, this one included."""
-        limit = max(left - 2, 0)
         found = self.masker.mask(self.state, NO_LIMIT)
         complete = self.state.complete
-        if found.worst <= limit:
-            return (
-                self._ended(found.words, found.count)
-                if complete
-                else Allowed(found.words, found.count)
-            )
-        free = self._ended(found.words, found.count)
         if left < 2:
+            free = self._ended(found.words, found.count)
             return Allowed(self._only_ends(), len(self.ends), free.words)
+        limit = left - 2
+        if found.worst <= limit:
+            return self._ended(found.words, found.count)
         within = self.masker.mask(self.state, limit)
         words, count = within.words, within.count
         plan = self._planned()
         if plan and not is_set(words, plan[0]) and len(plan) <= left - 1:
             words, count = words.copy(), count + 1
             words[plan[0] >> 5] |= np.uint32(1 << (plan[0] & 31))
-        return self._ended(words, count, free.words if complete else found.words)
+        free = self._ended(found.words, found.count).words
+        return self._ended(words, count, free)
 
     def advance(self, token: int) -> None:
         """Goes on by a token that was allowed; ValueError for one that the grammar refuses.

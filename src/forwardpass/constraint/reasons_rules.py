@@ -49,7 +49,7 @@ class Rules(ValueRules):
             nodes = [frame.node]
             most = self.machine.blanks.after_colon
             most = most if isinstance(frame.around, InObject) else self.machine.blanks.elsewhere
-            yield self._blank(most) if self._is_blank(byte) else self.beginning(nodes, byte)
+            yield self._blank(byte, most) if self._is_blank(byte) else self.beginning(nodes, byte)
         elif isinstance(frame, InString):
             yield self.in_text(frame, trail, byte)
         elif isinstance(frame, InNumber):
@@ -66,7 +66,11 @@ class Rules(ValueRules):
     def _is_blank(self, byte: int) -> bool:
         return byte in b" \t\n\r"
 
-    def _blank(self, most: int) -> Broken:
+    def _blank(self, byte: int, most: int) -> Broken:
+        if byte not in self.machine.blanks.allowed:
+            return Broken(
+                1, "no tab may stand here" if byte == 9 else "no line break may stand here"
+            )
         if most:
             allowed = "blank" if most == 1 else f"{most} blanks"
             return Broken(1, f"at most {'one' if most == 1 else ''} {allowed}".replace("  ", " "))
@@ -85,7 +89,7 @@ class Rules(ValueRules):
         if values:
             blank = self._is_blank(byte)
             most = self.machine.blanks.elsewhere
-            yield self._blank(most) if blank else self.beginning(values, byte)
+            yield self._blank(byte, most) if blank else self.beginning(values, byte)
         names = [quoted(text) for text in texts] + [self.control(token) for token in tokens]
         if isinstance(frame, InWords) or any(isinstance(edge, Words) for edge in edges):
             yield self._words(frame, edges, byte)
@@ -129,7 +133,9 @@ class Rules(ValueRules):
         phase, blanks = frame.phase, self.machine.blanks
         own = self.around(frame.around, trail.levels[:-1])
         if self._is_blank(byte):
-            yield self._blank(blanks.after_comma if phase == Phase.COMMA else blanks.elsewhere)
+            yield self._blank(
+                byte, blanks.after_comma if phase == Phase.COMMA else blanks.elsewhere
+            )
         elif byte == 0x5D and phase != Phase.COMMA:
             yield self._array_end(frame, trail)
         elif phase == Phase.AFTER:
@@ -166,7 +172,9 @@ class Rules(ValueRules):
     def _object(self, frame: InObject, trail: Trail, byte: int) -> Broken:
         phase, blanks = frame.phase, self.machine.blanks
         if self._is_blank(byte):
-            return self._blank(blanks.after_comma if phase == Phase.COMMA else blanks.elsewhere)
+            return self._blank(
+                byte, blanks.after_comma if phase == Phase.COMMA else blanks.elsewhere
+            )
         if phase == Phase.NAMED:
             return Broken(2, "a colon must follow")
         if byte == 0x7D and phase != Phase.COMMA:

@@ -57,6 +57,26 @@ class Strings:
         lang = self._langs[state]
         return state if lang is None else self._number(self._states[state], turn(lang))
 
+    def written(self, state: int) -> tuple[Lang, bytes]:
+        """The language of the last place between two characters, and bytes that lead from there
+        to this state. Not of the closed one."""
+        lang = self._langs[state]
+        assert lang is not None, "no state of a string"
+        tag, *facts = self._states[state]
+        numbers = [fact for fact in facts if isinstance(fact, int)]
+        if tag == _CHAR:
+            return lang, b""
+        if tag == _TAIL:
+            return lang, _raw_start(*numbers)
+        out = b"\\"
+        if tag == _HEXES:
+            out += b"u" + _digits(*numbers)
+        elif tag != _ESCAPE:
+            out += b"u%04x" % numbers[0]
+            out += b"\\" if tag != _BACKSLASH else b""
+            out += b"u" + _digits(*numbers[1:]) if tag == _LOW else b""
+        return lang, out
+
     def _number(self, facts: tuple[object, ...], lang: Lang) -> int:
         key = (lang.rank, *facts)
         found = self._numbers.get(key)
@@ -175,6 +195,44 @@ class Strings:
         moves = self.search.live_moves(lang)
         at = bisect_right(moves, last, key=by_first) - 1
         return at >= 0 and moves[at][1] >= first
+
+
+def _digits(count: int, value: int) -> bytes:
+    """The first digits of an escape."""
+    return f"{value:04x}"[4 - count :].encode()
+
+
+def _raw_start(start: int, more: int) -> bytes:
+    """The bytes of a raw character but for the last `more`; `start`: the least that it can be."""
+    last = start + (1 << 6 * more) - 1
+    length = 2 if last < 0x800 else 3 if last < 0x10000 else 4
+    heads = (0, 0, 0xC0, 0xE0, 0xF0)
+    parts = [start >> 6 * i & 0x3F | 0x80 for i in reversed(range(more, length - 1))]
+    return bytes([heads[length] | start >> 6 * (length - 1), *parts])
+
+
+class Numbered:
+    """Languages under the numbers by which the C++ part asks for them."""
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self._langs: dict[int, Lang] = {}
+
+    def number(self, lang: Lang) -> int:
+        """The number of a language; it may be asked for from now on."""
+        self._langs[lang.rank] = lang
+        return lang.rank
+
+    def lang(self, number: int) -> Lang:
+        """The language of a number that was given."""
+        return self._langs[number]
+
+    def described(self, number: int) -> tuple[bool, list[tuple[int, int, int]]]:
+        """Whether a text may end here; and ranges of the code points that may come next, rising,
+        with the languages that they lead to."""
+        lang = self._langs[number]
+        moves = self._search.live_moves(lang)
+        return lang.nullable, [(first, last, self.number(to)) for first, last, to in moves]
 
 
 class Plain(Strings):

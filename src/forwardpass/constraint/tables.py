@@ -41,7 +41,9 @@ from forwardpass.constraint.names import is_blind, some_name
 from forwardpass.constraint.nearness import near
 from forwardpass.constraint.plans import Node
 from forwardpass.constraint.scripts import Point
+from forwardpass.constraint.strings import Numbered
 from forwardpass.constraint.tokens import Tokens
+from forwardpass.constraint.values import quoted, some
 
 NONE = -1
 F = TypeVar("F", bound=Awaited | InNumber | InWord | InArray | InObject)
@@ -82,7 +84,9 @@ class Tables:
         self._known_outers: dict[int, tuple[int, int]] = {}
         self._lists: dict[Free, int] = {}
         self._scalars: dict[object, Node] = {}
+        self._texts: dict[int, int] = {}
         self._nears: dict[int, int] = {}
+        self._langs = Numbered(machine.search)
         self._base = tokens.free_text
         self._free_entry = self.native.adopt_entry(self._base.native, self._base.entry)
 
@@ -94,13 +98,14 @@ class Tables:
         found = {new for one in self._positions[state] for new in step(one, byte)}
         return self._move(found) if found else NONE
 
-    def text(self, state: int, byte: int) -> int:
-        """The state of a JSON string after a byte: 0 behind its quote, NONE where it is refused."""
-        return self.machine.strings.step(state, byte)
+    def language(self, number: int) -> tuple[bool, list[tuple[int, int, int]]]:
+        """What the texts of a language go on with."""
+        return self._langs.described(number)
 
-    def text_cost(self, state: int) -> int:
-        """How many tokens end a JSON string."""
-        return self.closer.size(self.closer.string(state))
+    def language_cost(self, number: int) -> int:
+        """How many tokens end a JSON string of a language, from between two characters."""
+        word = some(self.machine.search.shortest(self._langs.lang(number)))
+        return self.closer.size(quoted(word)[1:])
 
     def name(self, state: int, raw: bytes) -> int:
         """The move of an object over a whole name of its schema, quotes included, or NONE."""
@@ -143,13 +148,14 @@ class Tables:
 
     def _item(self, frame: Frame, text: bytes | None) -> Item:
         if isinstance(frame, InString):
-            return Kind.TEXT, frame.state, self._behind(frame.around, text)
+            return Kind.TEXT, self.text_state(frame.state), self._behind(frame.around, text)
         if isinstance(frame, InName):
+            state = self.text_state(frame.state)
             if frame.kind == LISTED:
-                return Kind.NAME, frame.state, self._naming(frame.around, text)
+                return Kind.NAME, state, self._naming(frame.around, text)
             if is_blind(frame.around):
-                return Kind.TEXT, frame.state, self._doubt(self.closer.naming(frame.around))
-            return Kind.TEXT, frame.state, self._some_named(frame.around, frame.kind)
+                return Kind.TEXT, state, self._doubt(self.closer.naming(frame.around))
+            return Kind.TEXT, state, self._some_named(frame.around, frame.kind)
         if isinstance(frame, Popped):
             return Kind.POPPED, 0, 0
         if isinstance(frame, Doubt):
@@ -158,6 +164,15 @@ class Tables:
         assert isinstance(frame, Awaited | InNumber | InWord | InArray | InObject)
         inner = self._state(frozenset([(self._local(frame), None)]))
         return Kind.CALL, inner, self._behind(frame.around, None)
+
+    def text_state(self, state: int) -> int:
+        """The C++ part's own number of a state of a string."""
+        known = self._texts.get(state)
+        if known is None:
+            lang, written = self.machine.strings.written(state)
+            known = self.native.text_state(self._langs.number(lang), written)
+            self._texts[state] = known
+        return known
 
     def _naming(self, frame: InObject, text: bytes | None) -> int:
         """The state of an object in one of whose names a text stands."""
@@ -221,7 +236,8 @@ class Tables:
             parent = self._outer(frame.around.around)
             if frame.kind == LISTED:
                 naming = self._naming(local, None)
-                return native.entry_name(frame.state, naming, frame.raw), parent, NONE
+                text = self.text_state(frame.state)
+                return native.entry_name(text, naming, frame.raw), parent, NONE
             move = self._some_named(local, frame.kind)
             ((named, _),) = list(self.machine.taken(local, some_name(frame.kind), None))[:1]
             cost = self.closer.cost(named) + self._cost(parent)
@@ -237,7 +253,7 @@ class Tables:
         lang = strings.lang(state)
         wanted = None if lang is None else free(self.machine.languages, lang)
         if wanted is None:
-            return self.native.entry_text(self._near(state)), outer, NONE
+            return self.native.entry_text(self.text_state(self._near(state))), outer, NONE
         but = self._left_out(wanted)
         extra = base.extra(wanted)
         if extra:

@@ -28,6 +28,7 @@ from forwardpass.constraint.strings import CLOSED, DEAD, Plain, Strings
 # Bytes in the order in which they are tried to get out of a half-written character.
 _OUT_OF_CHARACTER = b'\\u"/bfnrt0123456789abcdefABCDEF' + bytes(range(0x80, 0xC0))
 _MOST_SIZES = 50_000
+_MOST_OBJECTS = 20_000
 Measure = Callable[[bytes], int]
 Seen = frozenset[Comparable]
 Parts = tuple[bytes, ...]  # a text, in the parts that are measured each by itself
@@ -40,6 +41,7 @@ class Values:
         self.machine, self.measure = machine, measure
         self._texts: dict[Node, bytes] = {}
         self._sizes: dict[bytes, int] = {}
+        self._objects: dict[object, Parts | None] = {}  # ends of objects, while no value improves
         self._planned = set(nodes)
         alive = [node for node in nodes if node.alive]
         for node in alive:
@@ -65,6 +67,7 @@ class Values:
         if text is None or (known is not None and self.size(known) <= self.size(text)):
             return False
         self._texts[node] = text
+        self._objects.clear()
         return True
 
     def value(self, node: Node) -> bytes | None:
@@ -151,6 +154,16 @@ class Values:
 
     def object(self, frame: InObject, extra: int = 0) -> Parts | None:
         """From where an object stands, between two members, to its closing brace."""
+        if frame.phase == Phase.AFTER and not extra and object_done(frame):
+            return (b"}",)
+        key = frame.plan, frame.phase, frame.mask, frame.others, frame.counts, extra
+        if key not in self._objects:
+            if len(self._objects) > _MOST_OBJECTS:
+                self._objects.clear()
+            self._objects[key] = self._object(frame, extra)
+        return self._objects[key]
+
+    def _object(self, frame: InObject, extra: int) -> Parts | None:
         plan, phase, parts = frame.plan, frame.phase, list[bytes]()
         while (forced := phase == Phase.COMMA and not parts) or not object_done(frame) or extra:
             spare = bool(extra and object_done(frame))

@@ -2,6 +2,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -10,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "arrays.h"
@@ -68,10 +70,15 @@ class Callbacks : public Grammar {
     }
 
     std::int64_t move(int state, int byte) override { return number(0, called(0)(state, byte)); }
-    std::int64_t text(std::int64_t text, int byte) override {
-        return number(1, called(1)(text, byte));
+    LanguageFacts language(std::int64_t language) override {
+        std::pair<bool, std::vector<std::array<std::int64_t, 3>>> out;
+        if (!nb::try_cast(nb::object(called(1)(language)), out, false))
+            refuse("language: (whether it ends, [(first, last, language), ...]) is wanted");
+        return {out.first, std::move(out.second)};
     }
-    std::int64_t text_cost(std::int64_t text) override { return number(2, called(2)(text)); }
+    std::int64_t language_cost(std::int64_t language) override {
+        return number(2, called(2)(language));
+    }
     std::int64_t name(int state, std::string_view raw) override {
         return number(3, called(3)(state, to_bytes(raw)));
     }
@@ -79,7 +86,7 @@ class Callbacks : public Grammar {
     nb::object methods[4];
 
   private:
-    static constexpr const char *names[] = {"move", "text", "text_cost", "name"};
+    static constexpr const char *names[] = {"move", "language", "language_cost", "name"};
 
     // Held, as Python may let go of the grammar while it runs.
     nb::object called(std::size_t which) const {
@@ -184,7 +191,24 @@ void bind_machine(nb::class_<PyMasks> &masks) {
              [](PyMasks &m, std::int64_t move, std::int64_t cost, std::int64_t parent) {
                  return m.masks.machine.add_outer(move, cost, parent);
              },
-             nb::arg("move"), nb::arg("cost"), nb::arg("parent"));
+             nb::arg("move"), nb::arg("cost"), nb::arg("parent"))
+        .def("text_state",
+             [](PyMasks &m, std::int64_t language, const nb::bytes &written) {
+                 return m.masks.machine.texts.state(language, view(written));
+             },
+             nb::arg("language"), nb::arg("written"))
+        .def("text_after",
+             [](PyMasks &m, std::int64_t text, std::uint8_t byte) {
+                 m.masks.machine.check_text(text);
+                 return m.masks.machine.texts.after(static_cast<int>(text), byte);
+             },
+             nb::arg("text_state"), nb::arg("byte"))
+        .def("text_cost",
+             [](PyMasks &m, std::int64_t text) {
+                 m.masks.machine.check_text(text);
+                 return m.masks.machine.texts.cost(static_cast<int>(text));
+             },
+             nb::arg("text_state"));
 }
 
 }  // namespace

@@ -1,12 +1,11 @@
 #include "masks.h"
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 
 namespace forwardpass {
 namespace {
-
-constexpr std::int64_t key_bytes = 96;  // of a place in a hash table, about
 
 [[noreturn]] void refuse(const std::string &text) { throw std::invalid_argument(text); }
 
@@ -109,6 +108,16 @@ std::int64_t count_bits(const std::uint32_t *words, int size) {
     return count;
 }
 
+// One token for each byte that is one.
+std::array<int, 256> byte_costs(const Trie &trie) {
+    std::array<int, 256> out;
+    out.fill(most_cost);
+    const ByteTree &tree = trie.tree();
+    for (int node = 1; node < tree.nodes(); node = tree.ends[node])
+        if (tree.first[node] < tree.first[node + 1]) out[tree.bytes[node]] = 1;
+    return out;
+}
+
 int limit_of(std::int64_t limit) {
     if (limit < -1) refuse("limit: a number of tokens is wanted, or -1");
     return limit < 0 || limit > most_cost ? most_cost : static_cast<int>(limit);
@@ -139,7 +148,7 @@ class Masks::Busy {
 };
 
 Masks::Masks(const Trie &trie, Grammar &grammar, std::int64_t most_bytes)
-    : machine(grammar, most_bytes), trie_(trie),
+    : machine(grammar, most_bytes, byte_costs(trie)), trie_(trie),
       popped_(machine.add_move({{static_cast<std::int64_t>(ItemKind::popped), 0, 0}})) {}
 
 int Masks::add_tokens(const std::vector<std::int64_t> &ids) {
@@ -176,13 +185,15 @@ int Masks::entry_state(std::int64_t state) {
 }
 
 int Masks::entry_text(std::int64_t text) {
-    const int place = machine.text_of(text);
+    machine.check_text(text);
+    const int place = static_cast<int>(text);
     return entry(std::to_string(place) + 't', {ItemKind::text, place, popped_}, "");
 }
 
 int Masks::entry_name(std::int64_t text, std::int64_t state, const std::string &raw) {
     machine.check_state(state);
-    const int place = machine.text_of(text);
+    machine.check_text(text);
+    const int place = static_cast<int>(text);
     const Item item{ItemKind::name, place, static_cast<int>(state)};
     return entry(std::to_string(place) + ',' + std::to_string(state) + 'n' + raw, item, raw);
 }

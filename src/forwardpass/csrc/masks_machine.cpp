@@ -5,42 +5,13 @@
 namespace forwardpass {
 namespace {
 
-constexpr std::int64_t most_of_each = 4'000'000;
-constexpr std::int64_t row_bytes = 256 * sizeof(std::int32_t);
-constexpr std::int64_t key_bytes = 96;  // of a place in a hash table, about
-
 [[noreturn]] void refuse(const std::string &text) { throw std::invalid_argument(text); }
-
-void check_room(std::size_t count, const char *what) {
-    if (static_cast<std::int64_t>(count) >= most_of_each)
-        throw std::runtime_error("the tables of this grammar are full: it has " +
-                                 std::to_string(most_of_each) + " " + what);
-}
-
-int checked_cost(std::int64_t cost, const char *what) {
-    if (cost < 0) refuse(std::string(what) + ": a number of tokens from 0 up is wanted");
-    return static_cast<int>(std::min<std::int64_t>(cost, most_cost));
-}
-
-std::unique_ptr<std::int32_t[]> new_row() {
-    std::unique_ptr<std::int32_t[]> row(new std::int32_t[256]);
-    std::fill_n(row.get(), 256, unknown);
-    return row;
-}
 
 }  // namespace
 
-void Budget::take(std::int64_t bytes) {
-    if (bytes > most - used)
-        throw std::runtime_error("the tables of this grammar are full: they may take " +
-                                 std::to_string(most) + " bytes");
-    used += bytes;
-}
-
-MaskMachine::MaskMachine(Grammar &grammar, std::int64_t most_bytes)
-    : budget{0, most_bytes}, grammar_(grammar) {
-    texts_.emplace_back();  // closed; never stood in
-}
+MaskMachine::MaskMachine(Grammar &grammar, std::int64_t most_bytes,
+                         const std::array<int, 256> &byte_costs)
+    : budget{0, most_bytes}, texts(grammar, budget, byte_costs), grammar_(grammar) {}
 
 int MaskMachine::add_state(bool pop, std::int64_t cost, std::string_view first) {
     check_room(states_.size(), "states");
@@ -77,7 +48,10 @@ Item MaskMachine::known_item(const std::array<std::int64_t, 3> &item) {
         case ItemKind::doubt: out.a = checked_cost(a, "cost of a doubt"); return out;
         default: return out;
     }
-    if (out.kind != ItemKind::state) out.a = text_of(a);
+    if (out.kind != ItemKind::state) {
+        check_text(a);
+        out.a = static_cast<int>(a);
+    }
     return out;
 }
 
@@ -132,16 +106,9 @@ int MaskMachine::pushed(int move, int outer) {
     return pushed_[key] = static_cast<int>(outers_.size()) - 1;
 }
 
-int MaskMachine::text_of(std::int64_t text) {
-    if (text < 1) refuse("text state " + std::to_string(text) + " is none that is open");
-    const auto found = text_places_.find(text);
-    if (found != text_places_.end()) return found->second;
-    check_room(texts_.size(), "text states");
-    budget.take(static_cast<std::int64_t>(sizeof(Text)) + row_bytes + key_bytes);
-    texts_.push_back({new_row(), unknown, text});
-    const int place = static_cast<int>(texts_.size()) - 1;
-    text_places_.emplace(text, place);
-    return place;
+void MaskMachine::check_text(std::int64_t text) const {
+    if (text < 1 || text >= texts.size())
+        refuse("text state " + std::to_string(text) + " is none that is open");
 }
 
 void MaskMachine::check_state(std::int64_t state) const {
@@ -175,17 +142,6 @@ int MaskMachine::ask_move(int state, int byte) {
     return states_[state].row[byte] = move == dead ? dead : known_move(move, "a state");
 }
 
-int MaskMachine::ask_text(int text, int byte) {
-    const std::int64_t after = grammar_.text(texts_[text].number, byte);
-    const int place = after == closed || after == dead ? static_cast<int>(after) : text_of(after);
-    return texts_[text].row[byte] = place;
-}
-
-int MaskMachine::ask_text_cost(int text) {
-    const int cost = checked_cost(grammar_.text_cost(texts_[text].number), "cost of a text");
-    return texts_[text].cost = cost;
-}
-
 int MaskMachine::name(int state, const std::string &raw) {
     const std::string key = std::to_string(state) + ':' + raw;
     if (const auto found = names_.find(key); found != names_.end()) return found->second;
@@ -208,7 +164,7 @@ int MaskMachine::rest_cost(const Item &item) const {
 int MaskMachine::cost(const Item &item) {
     const int rest = rest_cost(item);
     const bool in_text = item.kind == ItemKind::text || item.kind == ItemKind::name;
-    return in_text ? sum_of_costs(rest, text_cost(item.a)) : rest;
+    return in_text ? sum_of_costs(rest, texts.cost(item.a)) : rest;
 }
 
 }  // namespace forwardpass

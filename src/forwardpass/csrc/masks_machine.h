@@ -6,7 +6,6 @@
 // level once that has ended is an outer: a move on the level further out.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -15,29 +14,19 @@
 #include <unordered_map>
 #include <vector>
 
+#include "masks_limits.h"
+#include "text_states.h"
+
 namespace forwardpass {
 
-constexpr int dead = -1, unknown = -2;   // in rows
-constexpr int closed = 0;                // the text state behind the closing quote
-constexpr int inside = -2;               // as an outer: nothing is known of what stands around
-constexpr int most_cost = 1 << 30;       // costs are counted up to here
-constexpr int no_cost = most_cost + 1;   // of what cannot be
+constexpr int inside = -2;  // as an outer: nothing is known of what stands around
 
 // What fills the tables. What these throw passes through, and the tables stay as they were. They
 // may add to the machine that calls them.
-class Grammar {
+class Grammar : public LanguageSource {
   public:
-    virtual ~Grammar() = default;
-    virtual std::int64_t move(int state, int byte) = 0;          // a move, or dead
-    virtual std::int64_t text(std::int64_t text, int byte) = 0;  // a text state, closed or dead
-    virtual std::int64_t text_cost(std::int64_t text) = 0;
+    virtual std::int64_t move(int state, int byte) = 0;  // a move, or dead
     virtual std::int64_t name(int state, std::string_view raw) = 0;  // a move, or dead
-};
-
-// Bytes of memory, which may not become more than `most`.
-struct Budget {
-    std::int64_t used = 0, most = 0;
-    void take(std::int64_t bytes);  // throws std::runtime_error
 };
 
 enum class ItemKind : std::uint8_t { state, text, name, popped, doubt, call };
@@ -45,7 +34,7 @@ constexpr int item_kinds = 6;
 
 struct Item {
     ItemKind kind = ItemKind::doubt;
-    int a = 0;  // the state; the text state, by its place in the tables; or the cost of a doubt
+    int a = 0;  // the state; the text state; or the cost of a doubt
     int b = 0;  // of a text or call, the move that stands behind it; of a name, the state it is in
     bool operator==(const Item &) const = default;
 };
@@ -63,16 +52,19 @@ struct Outer {
 
 class MaskMachine {
   public:
-    MaskMachine(Grammar &grammar, std::int64_t most_bytes);
+    // `byte_costs`: tokens that a byte by itself takes.
+    MaskMachine(Grammar &grammar, std::int64_t most_bytes,
+                const std::array<int, 256> &byte_costs);
+    MaskMachine(const MaskMachine &) = delete;
+    MaskMachine &operator=(const MaskMachine &) = delete;
 
     // These throw std::invalid_argument for what is out of range, std::runtime_error at the limit.
     int add_state(bool pop, std::int64_t cost, std::string_view first);
-    // Items as Python has them: a text state is the grammar's own number.
     int add_move(const std::vector<std::array<std::int64_t, 3>> &items);
     int add_outer(std::int64_t move, std::int64_t cost, std::int64_t parent);
     // What stands around a call: the move behind it, and around that what was around before.
     int pushed(int move, int outer);
-    int text_of(std::int64_t text);  // its place in the tables
+    void check_text(std::int64_t text) const;
     void check_state(std::int64_t state) const;
     void check_outer(std::int64_t outer) const;
 
@@ -83,16 +75,6 @@ class MaskMachine {
     int move(int state, int byte) {
         const std::int32_t *row = states_[state].row.get();
         return row != nullptr && row[byte] != unknown ? row[byte] : ask_move(state, byte);
-    }
-    int text(int text, int byte) {
-        const std::int32_t after = texts_[text].row[byte];
-        return after != unknown ? after : ask_text(text, byte);
-    }
-    const std::int32_t *text_row(int text) const { return texts_[text].row.get(); }
-    int known_text_cost(int text) const { return texts_[text].cost; }  // or unknown
-    int text_cost(int text) {
-        const int cost = texts_[text].cost;
-        return cost != unknown ? cost : ask_text_cost(text);
     }
     int name(int state, const std::string &raw);
 
@@ -107,6 +89,7 @@ class MaskMachine {
     int outer_cost(int outer) const { return outer < 0 ? 0 : outers_[outer].cost; }
 
     Budget budget;
+    TextStates texts;
 
   private:
     struct State {
@@ -115,30 +98,18 @@ class MaskMachine {
         std::array<std::uint64_t, 4> first;
         std::unique_ptr<std::int32_t[]> row;
     };
-    struct Text {
-        std::unique_ptr<std::int32_t[]> row;
-        int cost = unknown;
-        std::int64_t number = 0;  // the grammar's
-    };
 
     int ask_move(int state, int byte);
-    int ask_text(int text, int byte);
-    int ask_text_cost(int text);
     int known_move(std::int64_t move, const char *from) const;
     Item known_item(const std::array<std::int64_t, 3> &item);
 
     Grammar &grammar_;
     std::vector<State> states_;
-    std::vector<Text> texts_;
     std::vector<Item> items_;
     std::vector<Move> moves_;
     std::vector<Outer> outers_;
     std::unordered_map<std::uint64_t, int> pushed_;  // by move and outer
-    std::unordered_map<std::int64_t, int> text_places_;
     std::unordered_map<std::string, int> names_;
 };
-
-// Costs are far below what an int holds, and stay there.
-inline int sum_of_costs(int a, int b) { return std::min(a + b, most_cost); }
 
 }  // namespace forwardpass

@@ -143,9 +143,9 @@ template <class Sink> class Walk {
             const Live one = place.single = s_.live.back();
             s_.live.pop_back();
             place.rest = sum_of_costs(machine_.rest_cost(one.item), machine_.outer_cost(one.outer));
-            line.cost = sum_of_costs(machine_.text_cost(one.item.a), place.rest);
+            line.cost = sum_of_costs(machine_.texts.cost(one.item.a), place.rest);
             line.text = one.item.a;
-            line.row = machine_.text_row(line.text);
+            line.row = machine_.texts.row(line.text);
         }
         place.end = static_cast<int>(s_.live.size());
         return line.row != nullptr || place.begin < place.end;
@@ -199,10 +199,10 @@ template <class Sink> class Walk {
             from[depth] = at;
             if (text != above.text) {
                 if (text == closed || text == unknown) return node;
-                const int own = machine_.known_text_cost(text);
+                const int own = machine_.texts.known_cost(text);
                 if (own == unknown) return node;
                 cost = sum_of_costs(own, s_.places[static_cast<std::size_t>(above.origin)].rest);
-                lines[depth] = {machine_.text_row(text), text, cost, above.origin};
+                lines[depth] = {machine_.texts.row(text), text, cost, above.origin};
                 from[depth] = depth;
             }
             sink_.ends(tree_, node, cost);
@@ -219,7 +219,7 @@ template <class Sink> class Walk {
             if (move != dead) add_all(move, live.outer, depth);
             return;
         }
-        const int text = machine_.text(item.a, byte);
+        const int text = machine_.texts.after(item.a, byte);
         if (text == dead) return;
         if (text != closed) {
             item.a = text;

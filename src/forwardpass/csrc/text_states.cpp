@@ -76,7 +76,8 @@ int TextStates::state(std::int64_t language, std::string_view written) {
 }
 
 int TextStates::ask_after(int state, int byte) {
-    const TextPlace at = step(states_[static_cast<std::size_t>(state)].place, byte);
+    const TextPlace from = states_[static_cast<std::size_t>(state)].place;
+    const TextPlace at = step(from, byte);
     const int after = at.kind == TextKind::none ? dead
                       : at.kind == TextKind::closed ? closed : numbered(at);
     return states_[static_cast<std::size_t>(state)].row[byte] = after;

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path as File
 from typing import Any
 
+from forwardpass.pages.explain_masks import masks_section
 from forwardpass.pages.explain_step import anchor, kept_mass, step_section
 from forwardpass.pages.figures import UNKNOWN, Path, pointer
 from forwardpass.pages.page import Document, Group, Html, cards, element, table
@@ -43,6 +44,7 @@ def explain_page(
         _contents(traced),
         cards(_cards(traced)),
         _answer(traced),
+        *([masks_section(traced)] if traced.figures.has(("masks",)) else []),
         _overview(traced),
         element(
             "section", element("h2", "Token by token"), *(step_section(traced, i) for i in steps)
@@ -67,6 +69,8 @@ def explain_page(
 
 def _contents(traced: Traced) -> Html:
     parts = [("answer", "Answer"), ("tokens", "All tokens")]
+    if traced.figures.has(("masks",)):
+        parts.insert(1, ("grammar", "What the grammar allowed"))
     if traced.steps:
         parts.append((anchor(0), "Token by token"))
     if traced.figures.has(("pass",)):

@@ -13,6 +13,7 @@ import numpy as np
 
 from forwardpass.errors import ComputeError
 from forwardpass.sampling.outcome import BestScores, StageResult
+from forwardpass.trace.masks import notes_dict
 from forwardpass.trace.step import Step
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ LONGEST_LIST = 4_096  # scores that are written as a list; more are written in b
 def as_dict(trace: Trace) -> dict[str, object]:
     """The trace, ready for JSON; `reading.from_dict` gives an equal one back."""
     model = trace.model
+    masks = {} if trace.masks is None else {"masks": notes_dict(trace.masks)}
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -48,6 +50,7 @@ def as_dict(trace: Trace) -> dict[str, object]:
             for token, note in trace.tokens.items()
         },
         "steps": [_step(step) for step in trace.steps],
+        **masks,
     }
 
 

@@ -15,6 +15,7 @@ from forwardpass.sampling.random import uniform
 from forwardpass.sampling.settings import SamplingSettings
 from forwardpass.trace.entry import Entry
 from forwardpass.trace.form import FORMAT, VERSION, stage_as_dict
+from forwardpass.trace.masks import notes_from
 from forwardpass.trace.reading_choice import check_choice
 from forwardpass.trace.reading_scores import best_scores
 from forwardpass.trace.step import FinishReason, Step
@@ -47,7 +48,8 @@ def from_dict(shown: Mapping[str, object], where: str = "trace") -> Trace:
     """
     top = Entry(dict(shown), where)
     _check_version(top)
-    found = top.having(*_KEYS)
+    masked = "masks" in top.members()
+    found = top.having(*_KEYS, *(["masks"] if masked else []))
     model = _model(found["model"])
     rows = model.vocabulary
     sampling = _sampling(found["sampling"])
@@ -67,6 +69,7 @@ def from_dict(shown: Mapping[str, object], where: str = "trace") -> Trace:
         sampling,
         steps,
         found["program"].text(),
+        notes_from(found["masks"], steps, tokens) if masked else None,
     )
     _check_whole(trace, found)
     return trace

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from forwardpass._version import __version__
 from forwardpass.sampling.settings import SamplingSettings
+from forwardpass.trace.masks import MaskNotes
 from forwardpass.trace.replay import Replay, replay
 from forwardpass.trace.step import FinishReason, Step
 from forwardpass.trace.tokens import TokenNote
@@ -31,7 +32,8 @@ class Trace:
 
     `tokens` explains the ids that occur in it. `ends` are the ids that end an answer, `breakers`
     those at which a repeat ends (DRY; empty where that is off), `choice` numbers the answers to
-    one prompt. `program` is what made it.
+    one prompt. `program` is what made it. `masks` says what a grammar allowed, where one was asked
+    for and that was worked out.
     """
 
     model: ModelNote
@@ -44,6 +46,7 @@ class Trace:
     sampling: SamplingSettings
     steps: tuple[Step, ...]
     program: str = PROGRAM
+    masks: MaskNotes | None = None
 
     def __repr__(self) -> str:
         return f"<Trace of {self.text!r}, {len(self.steps)} tokens by {self.model.label}>"

@@ -1,0 +1,1 @@
+"""What a request asks of an answer's shape, as a grammar."""
