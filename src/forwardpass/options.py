@@ -24,7 +24,10 @@ class Options(TypedDict, total=False):
     `take` names, by the place in the answer, tokens to go on with instead of those drawn there.
     `tools` are in
     OpenAI's or Anthropic's form; `thinking` switches the template's thinking on or off;
-    `template_args` sets arguments of the template by name; `control_tokens` lets the names of
+    `template_args` sets arguments of the template by name. `schema`, `json_object`, `regex` and
+    `choice` state the shape of the answer, `tool_choice` and `parallel_tool_calls` which calls it
+    may hold (shaping/request.py); `key_order` is `schema` or `any`. `constraint` is the engine that
+    enforces it: `own`, or `llguidance`, which `lark` (a grammar) needs. `control_tokens` lets the names of
     control tokens in the prompt be control tokens; `ignore_model_defaults` leaves the model file's
     sampling values out.
     """
@@ -57,12 +60,23 @@ class Options(TypedDict, total=False):
     tools: Sequence[Mapping[str, object]] | None
     thinking: bool | None
     template_args: Mapping[str, object] | None
+    tool_choice: str | Mapping[str, object] | None
+    parallel_tool_calls: bool | None
+    schema: Mapping[str, object] | bool | None
+    json_object: bool
+    regex: str | None
+    choice: Sequence[str] | None
+    key_order: str | None
+    lark: str | None
+    constraint: str | None
     control_tokens: bool
     ignore_model_defaults: bool
 
 
-_SWITCHES = ("thinking", "control_tokens", "ignore_model_defaults")
-_OF_TEMPLATES = ("tools", "thinking", "template_args")
+_SWITCHES = (
+    "thinking", "control_tokens", "ignore_model_defaults", "json_object", "parallel_tool_calls"
+)  # fmt: skip
+_OF_TEMPLATES = ("tools", "tool_choice", "thinking", "template_args")
 
 
 def whole_number(name: str, value: object, most: int | None) -> int:

@@ -71,7 +71,7 @@ class Pair:
         seen: Counter[str] = Counter()
         state, text = self.native.grammar.start(), b""
         for _ in range(steps):
-            ids = self.compare(state, rng.randrange(14), text, seen)
+            ids = self.compare(state, rng, text, seen)
             if not ids:
                 break
             # Half of the steps open or end something, so that walks get somewhere.
@@ -83,12 +83,13 @@ class Pair:
             state, text = after, text + (texts[token] or b"")
         return seen
 
-    def compare(self, state: State, limit: int, text: bytes, seen: Counter[str]) -> list[int]:
+    def compare(self, state: State, rng: Random, text: bytes, seen: Counter[str]) -> list[int]:
         native, plain = self.native.mask(state), self.plain.mask(state)
         ids: list[int] = ids_of(native.words).tolist()
         assert ids == ids_of(plain.words).tolist(), text
         assert native.count == plain.count == len(ids), text
         assert native.worst >= plain.worst or not ids, text
+        limit = rng.randrange(max(native.worst, 1))
         within = self.native.mask(state, limit)
         least = set(ids_of(self.plain.mask(state, limit).words).tolist())
         kept = set(ids_of(within.words).tolist())

@@ -79,11 +79,23 @@ def tokens_of(rng: Random) -> Tokens:
     return Tokens(list(dict.fromkeys(texts)), 600)
 
 
-def follow(rng: Random, tables: Tables, start: int, met: set[str]) -> None:
+def opened(schema: object, tokens: Tokens) -> list[tuple[Tables, int]]:
+    """Tables of a string, and its state after the quote; nothing where there is no such string."""
+    grammar = compile_schema(schema)
+    begun = grammar.start().feed(b'"')
+    out = []
+    for frame, _ in [] if begun is None else begun.positions:
+        assert isinstance(frame, InString)
+        tables = Tables(grammar.machine, grammar.closer(tokens.count), tokens)
+        out.append((tables, frame.state))
+    return out
+
+
+def follow(rng: Random, tables: Tables, start: int, met: set[str], most: int) -> None:
     """Both from state to state, over every byte at each; those that come next in random order."""
     strings: Strings = tables.machine.strings
     native, size, seen, waiting = tables.native, tables.closer.size, {start}, [start]
-    for _ in range(MOST_STATES):
+    for _ in range(most):
         if not waiting:
             break
         state = waiting.pop(rng.randrange(len(waiting)))
@@ -108,14 +120,18 @@ def test_strings_go_the_same_way_byte_by_byte_and_cost_no_less_than_they_take() 
     rng, met, languages = Random(7), set[str](), 0
     tokens = tokens_of(rng)
     while languages < 25:
-        grammar = compile_schema(random_schema(rng))
-        begun = grammar.start().feed(b'"')
-        frames = [] if begun is None else [frame for frame, _ in begun.positions]
-        for frame in frames:
-            assert isinstance(frame, InString)
-            tables = Tables(grammar.machine, grammar.closer(tokens.count), tokens)
-            follow(rng, tables, frame.state, met)
+        for tables, start in opened(random_schema(rng), tokens):
+            follow(rng, tables, start, met, MOST_STATES)
             languages += 1
+    assert met == ALL_SORTS
+
+
+def test_every_state_of_a_few_words_goes_the_same_way() -> None:
+    """Two words share the language in which their pairs begin, and differ in what these go on."""
+    words = ["😀", "\U0010ffff", "\ud7ff", "\ue000!", "é", "ê", "\\"]
+    rng, met = Random(3), set[str]()
+    for tables, start in opened({"enum": words}, tokens_of(rng)):
+        follow(rng, tables, start, met, 10_000)
     assert met == ALL_SORTS
 
 
@@ -166,12 +182,7 @@ def test_what_a_language_says_is_checked() -> None:
 def test_a_byte_that_no_token_writes_costs_more_than_any_limit() -> None:
     texts = [bytes([byte]) for byte in range(256) if byte != 0xA9] + [b"\xc3\xa9"]
     tokens = Tokens(texts, 256)
-    grammar = compile_schema({"type": "string", "pattern": "^é*$"})
-    begun = grammar.start().feed(b'"')
-    assert begun is not None
-    ((frame, _),) = begun.positions
-    assert isinstance(frame, InString)
-    tables = Tables(grammar.machine, grammar.closer(tokens.count), tokens)
-    within = tables.machine.strings.step(frame.state, 0xC3)
+    ((tables, state),) = opened({"type": "string", "pattern": "^é*$"}, tokens)
+    within = tables.machine.strings.step(state, 0xC3)
     assert tables.native.text_cost(tables.text_state(within)) == 1 << 30
-    assert tables.native.text_cost(tables.text_state(frame.state)) == 1
+    assert tables.native.text_cost(tables.text_state(state)) == 1

@@ -11,7 +11,7 @@ from forwardpass.constraint.masks import Masker
 from forwardpass.constraint.tokens import ids_of, is_set
 
 Sampler = Callable[[Guide, list[int], Random], int]
-CANDIDATES = 50
+CANDIDATES = 20
 _OPENERS = (b"{", b"[", b'"', b",", b" ", b"[[[", b'{"', b'","', b"\\", b"1", b"-")
 
 

@@ -83,12 +83,9 @@ class Guide:
         after = self.masker.after(self.state, token)
         if after is None:
             raise ValueError(f"token {token} is refused by the grammar")
-        follows = self._plan is not None and self._plan[:1] == [token]
-        planned = self._plan[1:] if follows and self._plan is not None else None
-        self.state, self._plan = after, None
-        if planned is not None:
-            fresh = self.masker.plan(after)
-            self._plan = min(planned, fresh, key=len)
+        plan, self.state = self._plan, after
+        # What is left of a plan still is one; another might come out longer.
+        self._plan = plan[1:] if plan and plan[0] == token else None
 
     @property
     def done(self) -> bool:

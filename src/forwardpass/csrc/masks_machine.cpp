@@ -38,7 +38,8 @@ Item MaskMachine::known_item(const std::array<std::int64_t, 3> &item) {
             check_state(a);
             out.a = static_cast<int>(a);
             out.b = known_move(b, "an item");
-            if (moves_[static_cast<std::size_t>(out.b)].named) refuse("no name stands behind a call");
+            if (moves_[static_cast<std::size_t>(out.b)].named)
+                refuse("no name stands behind a call");
             return out;
         case ItemKind::text: out.b = known_move(b, "an item"); break;
         case ItemKind::name:

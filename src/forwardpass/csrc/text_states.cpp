@@ -247,7 +247,7 @@ TextPlace TextStates::low(int language, int high, int digits, int value) {
 const TextStates::Range *TextStates::last_from(int language, int code) {
     const std::vector<Range> &ranges = known(language).ranges;
     const auto behind = std::upper_bound(ranges.begin(), ranges.end(), code,
-                                         [](int at, const Range &range) { return at < range.first; });
+                                         [](int at, const Range &r) { return at < r.first; });
     return behind == ranges.begin() ? nullptr : &*(behind - 1);
 }
 

@@ -10,14 +10,16 @@ from typing import Any
 from forwardpass.constraint.grammar import Builder, Style
 from forwardpass.constraint.scripts import Point, Words, ending, single
 from forwardpass.constraint.states import Grammar
-from forwardpass.errors import RequestError, SchemaError
+from forwardpass.errors import RequestError, SchemaError, did_you_mean
 from forwardpass.shaping.calls import IdOf, Scripts
 from forwardpass.text.calls.choice import ToolChoice, tool_choice_from
 from forwardpass.text.calls.form import CallForm
 from forwardpass.text.tools import strict_of, tools_from
 
-KINDS = ("schema", "json_object", "regex", "choice")
+KINDS = ("schema", "json_object", "regex", "choice", "lark")
+ENGINES = ("own", "llguidance")
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
+_NO_CALLS = ToolChoice("none")
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "additionalProperties": False}
 
 
@@ -32,7 +34,7 @@ class Shape:
     value: object
     style: Style
     tools: tuple[Mapping[str, Any], ...] = ()
-    choice: ToolChoice = ToolChoice("none")
+    choice: ToolChoice = _NO_CALLS
     loose: tuple[str, ...] = ()
 
     @property
@@ -69,7 +71,7 @@ class Shape:
         return single(builder.value(value))
 
     def _arguments(self, builder: Builder, name: str) -> Any:
-        """What the arguments of a tool may be: an object under its schema, or any if it is loose."""
+        """What the arguments of a tool may be: an object under its schema; any if it is loose."""
         function = next(t["function"] for t in self.tools if t["function"]["name"] == name)
         schema = function.get("parameters")
         if name in self.loose:
@@ -117,6 +119,17 @@ def shape_of(options: Mapping[str, Any]) -> Shape | None:
     return Shape(kind, _READ[kind](options[kind]), style)
 
 
+def engine_of(options: Mapping[str, Any]) -> str:
+    """The engine that a request wants; RequestError for one that there is not."""
+    engine = options.get("constraint") or "own"
+    if engine not in ENGINES:
+        raise RequestError(
+            f"constraint = {engine!r:.60}{did_you_mean(str(engine), ENGINES)}",
+            f"known: {', '.join(ENGINES)}",
+        )
+    return str(engine)
+
+
 def _schema(value: object) -> object:
     if isinstance(value, bool | Mapping):
         return value
@@ -129,10 +142,16 @@ def _regex(value: object) -> object:
     raise RequestError(f"regex = {value!r:.60}: wanted a regular expression as a text")
 
 
+def _lark(value: object) -> object:
+    if isinstance(value, str):
+        return value
+    raise RequestError(f"lark = {value!r:.60}: wanted a grammar as a text")
+
+
 def _choice(value: object) -> object:
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        if value and all(isinstance(text, str) for text in value):
-            return tuple(value)
+    is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    if is_list and value and all(isinstance(text, str) for text in value):
+        return tuple(value)
     raise RequestError(f"choice = {value!r:.60}: wanted a list of texts")
 
 
@@ -140,5 +159,6 @@ _READ: dict[str, Callable[[object], object]] = {
     "schema": _schema,
     "regex": _regex,
     "choice": _choice,
+    "lark": _lark,
     "json_object": lambda value: value,
 }

@@ -97,6 +97,10 @@ class Tokenizer:
                 ids += self._ids_of(text[part.start : part.end], part.start == 0)
         return ids
 
+    def encode_inside(self, text: str) -> list[int]:
+        """The ids of plain text that stands behind other text."""
+        return self._ids_of(text, False) if text else []
+
     def encode_prompt(self, text: str, *, control: bool = False) -> list[int]:
         """The ids of a raw prompt: `encode`, with BOS exactly once where the file asks for it.
 

@@ -32,6 +32,19 @@ class WantedLogprob:
 
 
 @dataclass(frozen=True, slots=True)
+class StepMask:
+    """What the shape of the answer allowed at a place.
+
+    `allowed` tokens could come; `removed` is the share of probability that the others had.
+    `steered`: what was left of max_tokens took away the best token that the shape itself allows.
+    """
+
+    allowed: int
+    removed: float
+    steered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One generated token.
 
@@ -39,8 +52,10 @@ class Step:
     `bytes` are the token's own, empty for a control token. `logprob` is the model's own,
     `sampled_logprob` the one after the stages; `random` is the number drawn, None where the choice
     was greedy. `finish_reason` is set on the last step: `stop` where the token ends the answer,
-    `length` at a limit. `taken`: the caller took another token than the one drawn, which `outcome`
-    has.
+    `length` at a limit, or where that limit steered the answer to its end. `taken`: the caller took
+    another token than the one drawn, which `outcome` has. `mask`: what the shape that was asked
+    for allowed, None without one. `forced`: the token belongs to a run of text that the shape
+    forced; it was not drawn, and took no pass of its own.
     """
 
     index: int
@@ -53,6 +68,8 @@ class Step:
     finish_reason: FinishReason | None
     taken: bool
     outcome: Outcome = field(repr=False)
+    mask: StepMask | None = None
+    forced: bool = False
 
     def top(self, count: int = 6) -> tuple[Candidate, ...]:
         """The `count` best tokens by the model's own scores, best first.

@@ -1,0 +1,118 @@
+"""Nothing legal is refused: valid instances, in whatever tokens, pass the masks token by token."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from itertools import permutations
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import forwardpass as fp
+from constraint.judge import Judge
+from constraint.test_maskbench import schemas
+from constraint.variants import SCALARS, near
+from constraint.vocabularies import ENDS, small
+from forwardpass.constraint.grammar import Style, compile_schema
+from forwardpass.constraint.guide import Guide
+from forwardpass.constraint.masks import Masker
+from forwardpass.constraint.tokens import Tokens, is_set
+from forwardpass.errors import SchemaError
+
+SEED = 11
+PLENTY = 1 << 20  # tokens that may still come
+INSTANCES = 10
+Split = Callable[[str], list[int]]
+
+
+def random_split(tokens: Tokens, text: bytes, rng: Random) -> list[int]:
+    """A text in tokens, each drawn from all with which the rest begins."""
+    out, place = [], 0
+    while place < len(text):
+        ends = range(place + 1, min(place + 24, len(text)) + 1)
+        token = rng.choice([t for end in ends for t in tokens.trie.find(text[place:end])])
+        out.append(token)
+        place += len(tokens.texts[token] or b"")
+    return out
+
+
+def refused(masker: Masker, ends: Iterable[int], ids: list[int]) -> str:
+    """Where the masks refuse a text in these tokens, or nothing."""
+    guide = Guide(masker, ends)
+    for place, token in enumerate(ids):
+        if not is_set(guide.allowed(PLENTY).words, token):
+            return f"token {place}: {masker.tokens.texts[token]!r}"
+        guide.advance(token)
+    allowed = guide.allowed(PLENTY).words
+    return "" if all(is_set(allowed, end) for end in guide.ends) else "the end"
+
+
+def valid(case: dict[str, Any], rng: Random) -> Iterator[Any]:
+    """Valid instances of a schema: given ones, and what lies near them."""
+    judge, found = Judge(case["schema"]), 0
+    given = [test["data"] for test in case["tests"]] or [{}, [], *SCALARS]
+    for value in near(given, rng, 200):
+        if found < INSTANCES and not judge.fault(json.dumps(value)):
+            found += 1
+            yield value
+
+
+def check(
+    cases: Path | None, count: int, tokens: Tokens, ends: Iterable[int], split: Split
+) -> tuple[int, int]:
+    """How many schemas and instances were found to pass."""
+    rng = Random(SEED)
+    listed = schemas(cases)
+    done = instances = 0
+    for case in rng.sample(listed, len(listed)):
+        try:
+            grammar = compile_schema(case["schema"], Style("one", "any"))
+        except SchemaError:
+            continue
+        if done == count:
+            break
+        masker = Masker(grammar, tokens)
+        values = [*valid(case, rng)]
+        done += bool(values)
+        for value in values:
+            text = json.dumps(value, ensure_ascii=rng.random() < 0.5)
+            instances += 1
+            for ids in (split(text), random_split(tokens, text.encode(), rng)):
+                assert b"".join(tokens.texts[i] or b"" for i in ids) == text.encode()
+                assert not refused(masker, ends, ids), (case["id"], text)
+    print(f"seed {SEED}: {instances} instances of {done} schemas")
+    return done, instances
+
+
+def test_valid_instances_pass_in_an_invented_vocabulary(cases: Path | None) -> None:
+    tokens = small()
+    done, _ = check(cases, 40, tokens, ENDS, lambda text: tokens.write(text.encode()))
+    assert done == 40 or not cases
+
+
+def test_valid_instances_pass_as_a_real_tokenizer_writes_them(
+    cases: Path | None, model_path: Callable[[str], Path]
+) -> None:
+    with fp.load(model_path("smollm2-135m")) as model:
+        known = model.tokenizer
+        ids = range(known.vocab_size)
+        texts = [None if known.is_control(i) else known.token_bytes(i) for i in ids]
+        tokens = Tokens(texts, model.description.config.vocab_size)
+        ends = [i for i in ids if known.is_control(i)][:2]
+        done, instances = check(cases, 300, tokens, ends, known.encode)
+    if cases:
+        assert done == 300
+        assert instances >= 8 * done
+
+
+def test_names_in_the_order_of_the_schema_may_be_left_out_but_not_turned_round() -> None:
+    names = ["a", "b", "name", "id"]
+    schema = {"properties": dict.fromkeys(names, {"type": "integer"}), "required": ["b"]}
+    masker, rng = Masker(compile_schema(schema, Style("one")), small()), Random(SEED)
+    for length in range(1, 5):
+        for chosen in permutations(names, length):
+            text = json.dumps(dict.fromkeys(chosen, 12)).encode()
+            legal = "b" in chosen and sorted(chosen, key=names.index) == [*chosen]
+            for ids in (small().write(text), random_split(small(), text, rng)):
+                assert (refused(masker, ENDS, ids) == "") == legal, text
