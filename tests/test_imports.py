@@ -23,7 +23,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("loading",),
     ("counting", "model", "pages", "planning"),
     ("answer", "opening", "options"),
-    ("shaping",),
     ("generate", "scoring"),
     ("trace",),
     ("benching", "computing", "engine", "inspecting", "profiling"),

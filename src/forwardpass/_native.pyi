@@ -326,7 +326,7 @@ class Grammar(Protocol):
     def move(self, state: int, byte: int, /) -> int:
         """The move that a byte leads to."""
 
-    def language(self, language: int, /) -> tuple[bool, list[tuple[int, int, int]]]:
+    def language(self, language: int, /) -> tuple[bool, list[tuple[int, int, int]], int]:
         """Whether a text may end here; and rising ranges of the code points that may come next,
         without surrogates: first, last, the language that they lead to. Asked once."""
 

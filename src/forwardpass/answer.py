@@ -7,9 +7,6 @@ from functools import cached_property
 
 from forwardpass.engine.account import Account
 from forwardpass.sampling.settings import SamplingSettings
-from forwardpass.shaping.held import Held
-from forwardpass.text.calls.parse import Answer as Read
-from forwardpass.text.calls.parse import Call
 from forwardpass.trace.replay import Replay
 from forwardpass.trace.step import FinishReason, Step
 from forwardpass.trace.trace import Origin, Trace
@@ -28,7 +25,7 @@ class Answer:
     """An answer: its steps, the settings that it was drawn with, and the work that it took.
 
     `prompt` holds the ids that were read. `work` counts the passes of this answer and of its
-    prompt. `origin` is what else a trace tells of it, `held` the shape that was asked for.
+    prompt. `origin` is what else a trace tells of it.
     """
 
     prompt: tuple[int, ...]
@@ -36,7 +33,6 @@ class Answer:
     sampling: SamplingSettings
     work: Account
     origin: Origin = field(repr=False, compare=False)
-    held: Held | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         return f"<Answer {self.text!r}, {self.finish_reason or 'stopped'}, {self.usage}>"
@@ -50,37 +46,6 @@ class Answer:
     def finish_reason(self) -> FinishReason | None:
         """`stop` where the model ended by itself, `length` at a limit, None where stopped."""
         return self.steps[-1].finish_reason if self.steps else None
-
-    @property
-    def closed_by_budget(self) -> bool:
-        """Whether the limit of tokens steered the answer to an end that its shape allows."""
-        return any(step.mask is not None and step.mask.steered for step in self.steps)
-
-    @property
-    def forced(self) -> int:
-        """How many tokens the shape forced in runs: so many passes were not needed."""
-        return sum(step.forced for step in self.steps)
-
-    @cached_property
-    def read(self) -> Read:
-        """The answer taken apart: reasoning, content and calls of tools.
-
-        Without tools all of it is content.
-        """
-        if self.held is None or self.held.read is None:
-            return Read(self.text)
-        ids = [step.id for step in self.steps]
-        return self.held.read(ids)
-
-    @property
-    def tool_calls(self) -> tuple[Call, ...]:
-        """The calls of tools in it, in order."""
-        return self.read.calls
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What was asked of the shape and is not enforced."""
-        return () if self.held is None else self.held.warnings
 
     @property
     def usage(self) -> Usage:

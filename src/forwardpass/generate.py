@@ -1,4 +1,4 @@
-"""The one place where the parts meet: prefill → decode → mask → sample → stop, one `Step` a token."""
+"""The one place where the parts meet: prefill → decode → mask → sample → stop, a `Step` a token."""
 
 from __future__ import annotations
 

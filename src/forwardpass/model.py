@@ -14,16 +14,13 @@ from forwardpass.engine.account import Account, account
 from forwardpass.engine.runner import Pass, Runner
 from forwardpass.engine.runner import Sequence as Prefilled
 from forwardpass.errors import RequestError, TemplateError
-from forwardpass.generate import answer_limit, generate
+from forwardpass.generate import generate
 from forwardpass.options import Limits, Options, check, limits_of, refuse_template_options
 from forwardpass.sampling.random import fresh_seed
 from forwardpass.sampling.ranges import ENGINE_DEFAULTS
 from forwardpass.sampling.sampler import Sampler
 from forwardpass.sampling.settings import SamplingSettings, resolve
-from forwardpass.shaping.held import Held, Holder
-from forwardpass.shaping.request import Shape, engine_of, shape_of
 from forwardpass.text.breakers import breakers
-from forwardpass.text.calls.form import CallForm
 from forwardpass.text.messages import conversation_from, is_list, user
 from forwardpass.text.tokenizer import Tokenizer
 from forwardpass.trace.step import Step
@@ -55,13 +52,11 @@ def raw(text: str) -> Raw:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A prompt as ids and text, and whether the chat template made it. `ends`: ids that end an
-    answer."""
+    """A prompt as ids, and whether the chat template made it. `ends`: ids that end an answer."""
 
     ids: tuple[int, ...]
     templated: bool
     ends: frozenset[int]
-    text: str = ""
 
 
 @dataclass(eq=False)
@@ -76,7 +71,6 @@ class Generation(Iterator[Step]):
     settings: SamplingSettings
     sequence: Prefilled = field(repr=False)
     limits: Limits
-    held: Held | None = None
     steps: list[Step] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -91,9 +85,8 @@ class Generation(Iterator[Step]):
                 kept=self.limits.kept,
             ),
             max_tokens=self.limits.max_tokens,
-            ends=self.prompt.ends if self.held is None else frozenset(self.held.ends),
+            ends=self.prompt.ends,
             take=self.limits.take,
-            guide=None if self.held is None else self.held.guide_within(self.limit),
         )
 
     def __repr__(self) -> str:
@@ -105,11 +98,6 @@ class Generation(Iterator[Step]):
         if self.settings.dry_multiplier.value == 0:
             return frozenset()
         return breakers(self.model.tokenizer, self.settings.dry_sequence_breakers.value)
-
-    @property
-    def limit(self) -> int:
-        """The most tokens that there can be: what the request allows, within the context."""
-        return answer_limit(self.model.runner, self.prompt.ids, self.limits.max_tokens)
 
     @property
     def max_tokens(self) -> int:
@@ -125,7 +113,7 @@ class Generation(Iterator[Step]):
         """The answer as far as it has come."""
         work = self.model.account(self.sequence.passes)
         steps = tuple(self.steps)
-        return Answer(self.prompt.ids, steps, self.settings, work, self.origin, self.held)
+        return Answer(self.prompt.ids, steps, self.settings, work, self.origin)
 
     def trace(self) -> Trace:
         """The answer as far as it has come, in a form that can be written down and replayed."""
@@ -191,8 +179,7 @@ class Model:
         settings = self.settings(**options)
         limits = limits_of(options, self.description.config.vocab_size)
         ready = self.prepare(prompt, **options)
-        held = self.held(ready, limits, **options)
-        return Generation(self, ready, settings, self.runner.prefill(ready.ids), limits, held)
+        return Generation(self, ready, settings, self.runner.prefill(ready.ids), limits)
 
     async def agenerate(self, prompt: Prompt, **options: Unpack[Options]) -> Answer:
         """`generate` without blocking the event loop; cancelled, it stops within one step."""
@@ -224,13 +211,12 @@ class Model:
         settings = self.settings(**options)
         limits = limits_of(options, self.description.config.vocab_size)
         ready = self.prepare(prompt, **options)
-        held = self.held(ready, limits, **options)
         read = self.runner.prefill(ready.ids)
         for number, seed in enumerate(seeds):
             own = read.fork()
             if number == 0:
                 own.passes.extend(read.passes)
-            yield Generation(self, ready, settings.with_seed(seed), own, limits, held)
+            yield Generation(self, ready, settings.with_seed(seed), own, limits)
 
     def prepare(self, prompt: Prompt, **options: Unpack[Options]) -> Prepared:
         """The ids that a pass would read for this prompt.
@@ -250,7 +236,7 @@ class Model:
                     "the prompt is empty: without a text there is no token to begin with",
                     advice="give it at least one character",
                 )
-            return Prepared(tuple(ids), False, frozenset(self.tokenizer.eos_ids), prompt.text)
+            return Prepared(tuple(ids), False, frozenset(self.tokenizer.eos_ids))
         if self.chat is None:
             raise TemplateError(
                 f"{self.description.label} has no chat template, so it cannot take messages",
@@ -265,42 +251,7 @@ class Model:
             thinking=options.get("thinking"),
             arguments=options.get("template_args") or {},
         )
-        return Prepared(made.ids, True, frozenset(self.chat.eos_ids), made.text)
-
-    @cached_property
-    def holder(self) -> Holder:
-        """Makes shapes of answers ready for this model."""
-        ends = frozenset(self.tokenizer.eos_ids)
-        return Holder(self.tokenizer, self.description.config.vocab_size, ends)
-
-    def held(self, ready: Prepared, limits: Limits, **options: Unpack[Options]) -> Held | None:
-        """The shape that a request asks for, made ready; None where any text will do.
-
-        Raises RequestError for a shape that cannot be enforced, or that no answer within the limit
-        of tokens can have.
-        """
-        shape = shape_of(options)
-        if shape is None:
-            return None
-        form = None
-        if ready.templated and self.chat is not None:
-            form = self._form(shape)
-        held = self.holder.held(shape, engine_of(options), form, ready.text, ready.ends)
-        self.runner.check_prompt(ready.ids)
-        held.guide_within(answer_limit(self.runner, ready.ids, limits.max_tokens))
-        return held
-
-    def _form(self, shape: Shape) -> CallForm | None:
-        """How the model writes calls and reasoning; None where no tools are offered and its
-        template does not tell."""
-        assert self.chat is not None
-        offered = shape.kind == "tools"
-        try:
-            return self.chat.call_form(with_tools=offered)
-        except RequestError:
-            if offered:
-                raise
-            return None
+        return Prepared(made.ids, True, frozenset(self.chat.eos_ids))
 
     def settings(self, **options: Unpack[Options]) -> SamplingSettings:
         """Every sampler setting that a request runs with, and its source; a fresh seed if need be.

@@ -24,10 +24,7 @@ class Options(TypedDict, total=False):
     `take` names, by the place in the answer, tokens to go on with instead of those drawn there.
     `tools` are in
     OpenAI's or Anthropic's form; `thinking` switches the template's thinking on or off;
-    `template_args` sets arguments of the template by name. `schema`, `json_object`, `regex` and
-    `choice` state the shape of the answer, `tool_choice` and `parallel_tool_calls` which calls it
-    may hold (shaping/request.py); `key_order` is `schema` or `any`. `constraint` is the engine that
-    enforces it: `own`, or `llguidance`, which `lark` (a grammar) needs. `control_tokens` lets the names of
+    `template_args` sets arguments of the template by name; `control_tokens` lets the names of
     control tokens in the prompt be control tokens; `ignore_model_defaults` leaves the model file's
     sampling values out.
     """
@@ -57,26 +54,25 @@ class Options(TypedDict, total=False):
     logprob_ids: Sequence[int] | None
     keep_scores: int | None
     take: Mapping[int, int] | None
-    tools: Sequence[Mapping[str, object]] | None
-    thinking: bool | None
-    template_args: Mapping[str, object] | None
-    tool_choice: str | Mapping[str, object] | None
-    parallel_tool_calls: bool | None
     schema: Mapping[str, object] | bool | None
-    json_object: bool
+    json_object: bool | None
     regex: str | None
     choice: Sequence[str] | None
-    key_order: str | None
     lark: str | None
+    key_order: str | None
     constraint: str | None
+    tools: Sequence[Mapping[str, object]] | None
+    tool_choice: str | Mapping[str, object] | None
+    parallel_tool_calls: bool | None
+    strict: bool | None
+    thinking: bool | None
+    template_args: Mapping[str, object] | None
     control_tokens: bool
     ignore_model_defaults: bool
 
 
-_SWITCHES = (
-    "thinking", "control_tokens", "ignore_model_defaults", "json_object", "parallel_tool_calls"
-)  # fmt: skip
-_OF_TEMPLATES = ("tools", "tool_choice", "thinking", "template_args")
+_SWITCHES = ("thinking", "control_tokens", "ignore_model_defaults")
+_OF_TEMPLATES = ("tools", "thinking", "template_args")
 
 
 def whole_number(name: str, value: object, most: int | None) -> int:
@@ -138,12 +134,76 @@ def check(options: Options) -> None:
     tools = options.get("tools")
     if not (tools is None or is_list(tools)):
         raise RequestError(f"tools = {tools!r:.60}: wanted a list of tools")
+    _check_shape(options)
     arguments = options.get("template_args")
     if arguments is not None:
         if not _has_names(arguments):
             raise RequestError(f"template_args = {arguments!r:.60}: wanted a mapping from names")
         for name, value in arguments.items():
             check_values(value, f"template_args: {name}")
+
+
+def shape_named(options: Options) -> str | None:
+    """The one option that gives the answer a shape, if any does."""
+    return next((name for name in SHAPES if _is_set(options, name)), None)
+
+
+def _is_set(options: Options, name: str) -> bool:
+    value = options.get(name)
+    return value is not None and not (name == "json_object" and value is False)
+
+
+def _check_shape(options: Options) -> None:
+    shapes = [name for name in SHAPES if _is_set(options, name)]
+    if len(shapes) > 1:
+        raise RequestError(f"{shapes[0]} and {shapes[1]} were both given: an answer has one shape")
+    tools = bool(options.get("tools"))
+    schema = options.get("schema")
+    if not (schema is None or isinstance(schema, bool) or _has_names(schema)):
+        raise RequestError(f"schema = {schema!r:.60}: wanted an object, True or False")
+    for name in ("regex", "lark"):
+        text = options.get(name)
+        if not (text is None or isinstance(text, str)):
+            raise RequestError(f"{name} = {text!r:.60}: wanted a text")
+        if text is not None and len(text) > MOST_PATTERN:
+            raise RequestError(f"{name}: more than {MOST_PATTERN:,} characters")
+    _check_choice(options.get("choice"))
+    for name, offered in (("key_order", ("schema", "any")), ("constraint", ENGINES)):
+        value = options.get(name)
+        if value is not None and value not in offered:
+            near = did_you_mean(str(value), offered)
+            wanted = " or ".join(offered)
+            raise RequestError(f"{name} = {value!r:.60}: wanted {wanted}{near}")
+    if options.get("key_order") and not (tools or shapes in (["schema"], ["json_object"])):
+        raise RequestError("key_order needs schema or tools: there is no order of keys to keep")
+    for name in _OF_TOOLS:
+        if options.get(name) not in (None, "none", "auto") and not tools:
+            raise RequestError(f"{name} needs tools, and none are given")
+    _check_engine(options, shapes, tools)
+
+
+def _check_engine(options: Options, shapes: Sequence[str], tools: bool) -> None:
+    """Refuses what the asked engine does not enforce."""
+    engine = options.get("constraint")
+    if shapes == ["lark"] and engine == "own":
+        raise RequestError("lark needs constraint = llguidance: own takes no Lark grammars")
+    if engine != "llguidance" and shapes != ["lark"]:
+        return
+    if tools:
+        raise RequestError("llguidance and tools were both given: own alone enforces calls")
+    if not shapes or shapes == ["choice"]:
+        raise RequestError("constraint = llguidance: wanted with schema, json_object, regex or lark")
+    if options.get("key_order") == "any":
+        raise RequestError("constraint = llguidance: it keeps the order of the schema, never any")
+
+
+def _check_choice(choice: object) -> None:
+    if choice is None:
+        return
+    if not is_list(choice) or not all(isinstance(text, str) for text in choice):
+        raise RequestError(f"choice = {choice!r:.60}: wanted a list of texts")
+    if len(choice) > MOST_CHOICES:
+        raise RequestError(f"choice: {len(choice):,} texts: wanted at most {MOST_CHOICES:,}")
 
 
 def _has_names(value: object) -> bool:

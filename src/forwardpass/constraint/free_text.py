@@ -18,7 +18,7 @@ import numpy.typing as npt
 from forwardpass.constraint.lang import Kind, Lang
 from forwardpass.constraint.regular import Languages
 from forwardpass.constraint.searching import Search
-from forwardpass.constraint.strings import Numbered
+from forwardpass.constraint.strings import Described, Numbered
 
 if TYPE_CHECKING:
     from forwardpass.constraint.tokens import Tokens
@@ -84,7 +84,7 @@ class FreeText:
 
     # ---- asked by the C++ part ---------------------------------------------------------
 
-    def language(self, number: int) -> tuple[bool, list[tuple[int, int, int]]]:
+    def language(self, number: int) -> Described:
         """As `tables.Tables.language`."""
         return self._langs.described(number)
 

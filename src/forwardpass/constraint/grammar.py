@@ -85,6 +85,11 @@ class Builder:
         self._nodes: list[Node] = []
         self._warnings: list[tuple[str, str]] = []
 
+    @property
+    def warnings(self) -> tuple[tuple[str, str], ...]:
+        """What the schemas so far say that is not enforced, each with its JSON pointer."""
+        return tuple(self._warnings)
+
     def value(self, schema: Json, default: Dialect = Dialect.DRAFT2020) -> Node:
         """A JSON value under a schema. Raises SchemaError with everything that is wrong with it."""
         try:
@@ -141,7 +146,7 @@ class Builder:
 
     def grammar(self, start: Point) -> Grammar:
         """The grammar of a script whose parts were made here."""
-        return Grammar(self.machine, start, self._nodes, tuple(self._warnings))
+        return Grammar(self.machine, start, self._nodes, self.warnings)
 
 
 def compile_schema(

@@ -57,21 +57,19 @@ class Guide:
     def allowed(self, left: int) -> Allowed:
         """What may come next where `left` tokens may still come, this one included."""
         found = self.masker.mask(self.state, NO_LIMIT)
-        complete = self.state.complete
+        free = self._ended(found.words, found.count)
         if left < 2:
-            free = self._ended(found.words, found.count)
             return Allowed(self._only_ends(), len(self.ends), free.words)
         limit = left - 2
         if found.worst <= limit:
-            return self._ended(found.words, found.count)
+            return free
         within = self.masker.mask(self.state, limit)
         words, count = within.words, within.count
         plan = self._planned()
         if plan and not is_set(words, plan[0]) and len(plan) <= left - 1:
             words, count = words.copy(), count + 1
             words[plan[0] >> 5] |= np.uint32(1 << (plan[0] & 31))
-        free = self._ended(found.words, found.count).words
-        return self._ended(words, count, free)
+        return self._ended(words, count, free.words)
 
     def advance(self, token: int) -> None:
         """Goes on by a token that was allowed; ValueError for one that the grammar refuses.

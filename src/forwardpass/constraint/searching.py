@@ -25,6 +25,7 @@ class Search:
         self._live: dict[Lang, bool] = {languages.empty: False, languages.all: True}
         self._live_moves: dict[Lang, Moves] = {}
         self._shortest: dict[Lang, str] = {}
+        self._escaped: dict[Lang, Lang] = {}
 
     def live(self, lang: Lang) -> bool:
         """Whether any word is in the language."""
@@ -95,6 +96,17 @@ class Search:
             found = tuple(move for move in moves if self.live(move[2]))
             self._live_moves[lang] = found
         return found
+
+    def escaped(self, lang: Lang) -> Lang:
+        """The part of a language whose first character may be written with an escape: of a few
+        words those alone that cannot begin as they are, or with a character beyond ASCII."""
+        if lang.kind is not Kind.WORDS:
+            return lang
+        known = self._escaped.get(lang)
+        if known is None:
+            words = (word for word in lang.words if word and _needs_escape(word[0]))
+            known = self._escaped[lang] = self.languages.words(words)
+        return known
 
     def count(self, lang: Lang, limit: int) -> int:
         """The number of words, or `limit` where there are at least that many.
@@ -177,6 +189,10 @@ class Search:
                 known = min(words, key=lambda word: (sum(map(_cost, map(ord, word))), word))
             self._shortest[lang] = known
         return known
+
+
+def _needs_escape(char: str) -> bool:
+    return char in '"\\' or not 0x20 <= ord(char) < 0x7F
 
 
 def _readable(first: int, last: int) -> int:

@@ -3,7 +3,8 @@
 Between the quotes each code point may be written raw (UTF-8) or as an escape: a short one,
 `\\uXXXX` in either case, or a pair of them outside the basic plane. A surrogate alone never passes.
 States are numbers, made when they are reached; every state that is handed out can still reach the
-closing quote.
+closing quote. Of a few words (names that are listed, texts of an enum) each has one way to be
+written, but for characters beyond ASCII: no letter that can stand as it is becomes an escape.
 
 Source: RFC 8259 section 7; Unicode 15, table 3-7 (well-formed UTF-8).
 """
@@ -13,13 +14,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 
-from forwardpass.constraint.lang import Lang, by_first
+from forwardpass.constraint.lang import Kind, Lang, by_first
 from forwardpass.constraint.searching import Search
 
 DEAD = -1
 CLOSED = 0  # the state after the closing quote
 
 _SHORT = {0x22: 0x22, 0x5C: 0x5C, 0x2F: 0x2F, 0x62: 8, 0x66: 12, 0x6E: 10, 0x72: 13, 0x74: 9}
+_ALL = frozenset(range(256))
 _HEX = {byte: int(chr(byte), 16) for byte in b"0123456789abcdefABCDEF"}
 
 # What a state is: a tag and what is known so far.
@@ -77,6 +79,16 @@ class Strings:
             out += b"u" + _digits(*numbers[1:]) if tag == _LOW else b""
         return lang, out
 
+    def first_bytes(self, state: int) -> frozenset[int]:
+        """The bytes of which some may come next; all others are refused."""
+        lang = self.lang(state)
+        if lang is None or lang.kind is not Kind.WORDS:
+            return _ALL
+        first = {word.encode()[:1] for word in lang.words} - {b""}
+        quote = b'"' if lang.nullable else b""
+        back = b"\\" if self.search.live_moves(self.search.escaped(lang)) else b""
+        return frozenset(b"".join((*first, quote, back)))
+
     def _number(self, facts: tuple[object, ...], lang: Lang) -> int:
         key = (lang.rank, *facts)
         found = self._numbers.get(key)
@@ -116,7 +128,8 @@ class Strings:
         if byte == 0x22:
             return CLOSED if lang.nullable else DEAD
         if byte == 0x5C:
-            return self._number((_ESCAPE,), lang) if self.search.live_moves(lang) else DEAD
+            escaped = self.search.escaped(lang)
+            return self._number((_ESCAPE,), escaped) if self.search.live_moves(escaped) else DEAD
         if byte < 0x20:
             return DEAD
         if byte < 0x80:
@@ -211,6 +224,9 @@ def _raw_start(start: int, more: int) -> bytes:
     return bytes([heads[length] | start >> 6 * (length - 1), *parts])
 
 
+Described = tuple[bool, list[tuple[int, int, int]], int]
+
+
 class Numbered:
     """Languages under the numbers by which the C++ part asks for them."""
 
@@ -227,12 +243,12 @@ class Numbered:
         """The language of a number that was given."""
         return self._langs[number]
 
-    def described(self, number: int) -> tuple[bool, list[tuple[int, int, int]]]:
-        """Whether a text may end here; and ranges of the code points that may come next, rising,
-        with the languages that they lead to."""
+    def described(self, number: int) -> Described:
+        """Whether a text may end here; ranges of the code points that may come next, rising, with
+        the languages that they lead to; and the language of what may be written with an escape."""
         lang = self._langs[number]
-        moves = self._search.live_moves(lang)
-        return lang.nullable, [(first, last, self.number(to)) for first, last, to in moves]
+        moves = [(f, s, self.number(to)) for f, s, to in self._search.live_moves(lang)]
+        return lang.nullable, moves, self.number(self._search.escaped(lang))
 
 
 class Plain(Strings):

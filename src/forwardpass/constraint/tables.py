@@ -41,7 +41,7 @@ from forwardpass.constraint.names import is_blind, some_name
 from forwardpass.constraint.nearness import near
 from forwardpass.constraint.plans import Node
 from forwardpass.constraint.scripts import Point
-from forwardpass.constraint.strings import Numbered
+from forwardpass.constraint.strings import Described, Numbered
 from forwardpass.constraint.tokens import Tokens
 from forwardpass.constraint.values import quoted, some
 
@@ -98,7 +98,7 @@ class Tables:
         found = {new for one in self._positions[state] for new in step(one, byte)}
         return self._move(found) if found else NONE
 
-    def language(self, number: int) -> tuple[bool, list[tuple[int, int, int]]]:
+    def language(self, number: int) -> Described:
         """What the texts of a language go on with."""
         return self._langs.described(number)
 

@@ -62,6 +62,8 @@ nb::tuple trie_arrays(const Trie &trie) {
                           array_of(tree.ids));
 }
 
+using Ranges = std::vector<std::array<std::int64_t, 3>>;
+
 // The grammar as an object of Python's. Its methods are looked up once.
 class Callbacks : public Grammar {
   public:
@@ -71,10 +73,14 @@ class Callbacks : public Grammar {
 
     std::int64_t move(int state, int byte) override { return number(0, called(0)(state, byte)); }
     LanguageFacts language(std::int64_t language) override {
-        std::pair<bool, std::vector<std::array<std::int64_t, 3>>> out;
-        if (!nb::try_cast(nb::object(called(1)(language)), out, false))
+        const nb::object found = called(1)(language);
+        std::tuple<bool, Ranges, std::int64_t> narrowed;
+        if (nb::try_cast(found, narrowed, false))
+            return {std::get<0>(narrowed), std::get<1>(narrowed), std::get<2>(narrowed)};
+        std::tuple<bool, Ranges> out;
+        if (!nb::try_cast(found, out, false))
             refuse("language: (whether it ends, [(first, last, language), ...]) is wanted");
-        return {out.first, std::move(out.second)};
+        return {std::get<0>(out), std::get<1>(out), language};
     }
     std::int64_t language_cost(std::int64_t language) override {
         return number(2, called(2)(language));

@@ -133,6 +133,7 @@ const TextStates::Language &TextStates::known(int language) {
         ranges.push_back({static_cast<int>(first), static_cast<int>(last), language_of(to)});
         from = last + 1;
     }
+    out.escaped = language_of(facts.escaped);
     // The callback may have come here too.
     if (!out.asked) out.ranges = std::move(ranges);
     out.nullable = facts.nullable;
@@ -178,8 +179,9 @@ TextPlace TextStates::step(const TextPlace &at, int byte) {
 TextPlace TextStates::at_character(int language, int byte) {
     if (byte == '"') return {known(language).nullable ? TextKind::closed : TextKind::none};
     if (byte == '\\') {
-        if (known(language).ranges.empty()) return {};
-        return {TextKind::escape, language};
+        const int escaped = known(language).escaped;
+        if (known(escaped).ranges.empty()) return {};
+        return {TextKind::escape, escaped};
     }
     if (byte < 0x20) return {};
     if (byte < 0x80) return character(language, byte);

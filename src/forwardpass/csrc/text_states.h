@@ -25,6 +25,7 @@ constexpr int closed = 0;  // the text state behind the closing quote
 struct LanguageFacts {
     bool nullable = false;
     std::vector<std::array<std::int64_t, 3>> ranges;
+    std::int64_t escaped = 0;  // the language of what may be written with an escape: a part of it
 };
 
 // Each language is asked once for each of these; it has a word, as do those it leads to.
@@ -85,6 +86,7 @@ class TextStates {
         std::int64_t number = 0;
         bool asked = false, nullable = false;
         std::vector<Range> ranges;
+        int escaped = 0;
         int cost = unknown;
     };
 

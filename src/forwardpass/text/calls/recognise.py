@@ -57,7 +57,7 @@ def call_form(template: ChatTemplate, special_tokens: Mapping[str, str] | None =
         form = replace(form or PLAIN, prompted=True)
     if form is None:
         raise _refusal(template)
-    return form if form.thinking else replace(form, thinking=_thinking(template))
+    return form if form.thinking else replace(form, thinking=thinking_of(template))
 
 
 def _known(template: ChatTemplate, table: Sequence[Known]) -> CallForm | None:
@@ -67,7 +67,8 @@ def _known(template: ChatTemplate, table: Sequence[Known]) -> CallForm | None:
     return None
 
 
-def _thinking(template: ChatTemplate) -> Thinking | None:
+def thinking_of(template: ChatTemplate) -> Thinking | None:
+    """What its models put around their reasoning, where the template tells."""
     for pair in THINKING:
         if pair.begin.strip() in template.source and all(
             tag in template.source for tag in units(pair.end) if is_tag(tag)
@@ -158,7 +159,7 @@ def _learned(probe: Probe) -> CallForm | None:
         return None
     if pair is not None and pair.closing != alone.closing:
         return None  # what ends one call does not end two
-    thinking = _thinking(probe.template)
+    thinking = thinking_of(probe.template)
     opening = alone.opening
     if thinking and thinking.end in opening:
         opening = opening.rpartition(thinking.end)[2]

@@ -1,1 +1,0 @@
-"""What a request asks of an answer's shape, as a grammar."""
