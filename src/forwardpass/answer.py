@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
 from forwardpass.engine.account import Account
 from forwardpass.sampling.settings import SamplingSettings
+from forwardpass.text.calls.parse import Answer as Parsed
+from forwardpass.text.calls.parse import Call
 from forwardpass.trace.replay import Replay
 from forwardpass.trace.step import FinishReason, Step
+from forwardpass.trace.tokens import no_token
 from forwardpass.trace.trace import Origin, Trace
 
 
@@ -18,6 +23,42 @@ class Usage:
 
     prompt_tokens: int
     completion_tokens: int
+
+
+@dataclass(frozen=True)
+class Held:
+    """How an answer was kept in shape: what is not enforced, whether it is closed in time, how its
+    text is read (control tokens by name), whether tools were on offer."""
+
+    warnings: tuple[str, ...]
+    closes: bool
+    read: Callable[[str], Parsed] | None
+    tools: bool
+
+
+@dataclass(frozen=True)
+class ShapeAccount:
+    """What a grammar did to an answer.
+
+    `steps`: tokens that it was asked about. `mean_removed` and `most_removed` are shares of
+    probability that it took away, at `most_removed_at` the most. `forced` tokens were not drawn:
+    their text was the only one that could come. `closed_by_budget`: the limit of tokens kept a
+    better one out at some step. `complete`: the text has the shape. `warnings`: what is not
+    enforced.
+    """
+
+    steps: int
+    mean_removed: float
+    most_removed: float
+    most_removed_at: int
+    forced: int
+    closed_by_budget: bool
+    complete: bool
+    warnings: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, object]:
+        """Ready for JSON."""
+        return {**asdict(self), "warnings": list(self.warnings)}
 
 
 @dataclass(frozen=True)
@@ -33,6 +74,7 @@ class Answer:
     sampling: SamplingSettings
     work: Account
     origin: Origin = field(repr=False, compare=False)
+    held: Held | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         return f"<Answer {self.text!r}, {self.finish_reason or 'stopped'}, {self.usage}>"
@@ -51,6 +93,56 @@ class Answer:
     def usage(self) -> Usage:
         """Tokens in and out."""
         return Usage(len(self.prompt), len(self.steps))
+
+    @cached_property
+    def tool_calls(self) -> tuple[Call, ...]:
+        """The calls of tools, each with its name, the text of its arguments and `values()`."""
+        return self._parsed.calls
+
+    @property
+    def content(self) -> str:
+        """The text without calls of tools and without reasoning."""
+        return self._parsed.content
+
+    @property
+    def reasoning(self) -> str | None:
+        """What the model wrote before it answered, where its template marks that."""
+        return self._parsed.reasoning
+
+    @cached_property
+    def _parsed(self) -> Parsed:
+        if self.held is None or self.held.read is None:
+            return Parsed(self.text)
+        ids = [step.id for step in self.steps if step.id not in self.origin.ends]
+        text = b"".join(map(self._named, ids))
+        return self.held.read(text.decode("utf-8", "replace"))
+
+    def _named(self, token: int) -> bytes:
+        """The bytes of a token; of a control token its name."""
+        note = self.origin.note(token)
+        if note.bytes or note.text == no_token(token):
+            return note.bytes
+        return note.text.encode()
+
+    @cached_property
+    def shape(self) -> ShapeAccount | None:
+        """What a grammar did to the answer, None where none was asked for."""
+        masks = [step.mask for step in self.steps if step.mask is not None]
+        if self.held is None or not masks:
+            return None
+        removed = [mask.removed for mask in masks]
+        ended = self.finish_reason is not None and self.steps[-1].id in self.origin.ends
+        whole = self.finish_reason is not None if self.held.closes else ended
+        return ShapeAccount(
+            len(masks),
+            math.fsum(removed) / len(removed),
+            max(removed),
+            removed.index(max(removed)),
+            sum(step.forced for step in self.steps),
+            any(mask.steered for mask in masks),
+            whole,
+            self.held.warnings,
+        )
 
     def trace(self) -> Trace:
         """The answer in a form that can be written down and replayed.

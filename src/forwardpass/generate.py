@@ -14,6 +14,7 @@ from forwardpass.constraint.guide import Allowed, Guide
 from forwardpass.constraint.outside import OutsideGuide
 from forwardpass.constraint.tokens import is_set
 from forwardpass.engine.runner import Runner, Sequence
+from forwardpass.engine.turns import Turns
 from forwardpass.errors import ComputeError, RequestError
 from forwardpass.graph.references import F32
 from forwardpass.sampling.outcome import Outcome
@@ -35,19 +36,21 @@ def generate(
     ends: frozenset[int],
     take: Mapping[int, int] = NOTHING_TAKEN,
     guide: Guide | OutsideGuide | None = None,
+    turns: Turns | None = None,
 ) -> Iterator[Step]:
     """Steps of an answer behind a prefilled prompt, until a token of `ends` or a limit is met.
 
     The sequence is continued in place. At most `max_tokens` tokens come, and none beyond the
     runner's context. `take` names, by the place in the answer, tokens to go on with whatever the
     stages would have drawn there; a step is `taken` where that was another token. `guide` keeps
-    the answer in a shape; text that it forces is read in one pass.
+    the answer in a shape; text that it forces is read in one pass. `turns` is the lock of those
+    whose guides share a grammar.
 
     Raises ComputeError, naming the place in the answer, where a pass allows no token;
     RequestError for a token to take that the guide refuses and, behind the last step, for a place
     to take at that the answer never reached.
     """
-    going = _Answer(runner, tokenizer, sequence, sampler, ends, guide)
+    going = _Answer(runner, tokenizer, sequence, sampler, ends, guide, turns or Turns())
     limit = answer_limit(runner, sequence.tokens, max_tokens)
     for index in range(limit):
         step = going.step(index, limit - index, take.get(index))
@@ -77,9 +80,11 @@ class _Answer:
         sampler: Sampler,
         ends: frozenset[int],
         guide: Guide | OutsideGuide | None,
+        turns: Turns,
     ) -> None:
         self.runner, self.tokenizer, self.sequence = runner, tokenizer, sequence
         self.sampler, self.ends, self.guide = sampler, ends, guide
+        self.turns = turns
         self.stream = tokenizer.stream()
         self.prompt = tuple(sequence.tokens)
         self.output: list[int] = []
@@ -116,14 +121,9 @@ class _Answer:
     def go_on(self, token: int, left: int, *, runs: bool) -> None:
         """What the next step needs: a pass over the token, and over text that is forced now."""
         self.output.append(token)
-        if self.guide is not None:
-            self.guide.advance(token)
+        run = [] if self.guide is None else self._guided(self.guide, token, left, runs)
         if self.ahead:
             return
-        run: list[int] = []
-        if runs and isinstance(self.guide, Guide):
-            guide = self.guide
-            run = forced_run(guide.masker, guide.state, self.tokenizer.encode_inside, left)
         if run:
             rows = self.runner.extend(self.sequence, [token, *run])
             self.ahead.extend(zip(run, rows[:-1], strict=True))
@@ -131,10 +131,21 @@ class _Answer:
             self.runner.decode(self.sequence, token)
         self.scores = self.sequence.scores
 
+    def _guided(
+        self, guide: Guide | OutsideGuide, token: int, left: int, runs: bool
+    ) -> list[int]:
+        """Moves the guide on by a token; the tokens that it forces after that, if they are new."""
+        with self.turns:
+            guide.advance(token)
+            if not runs or self.ahead or not isinstance(guide, Guide):
+                return []
+            return forced_run(guide.masker, guide.state, self.tokenizer.encode_inside, left)
+
     def _allowed(self, index: int, left: int, asked: int | None) -> Allowed:
         assert self.guide is not None
         try:
-            allowed = self.guide.allowed(left)
+            with self.turns:
+                allowed = self.guide.allowed(left)
         except RequestError as error:
             raise ComputeError(f"token {index} of the answer: {error.fact}") from error
         if asked is not None and not is_set(allowed.words, asked):

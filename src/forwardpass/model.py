@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Unpack
@@ -14,12 +14,13 @@ from forwardpass.engine.account import Account, account
 from forwardpass.engine.runner import Pass, Runner
 from forwardpass.engine.runner import Sequence as Prefilled
 from forwardpass.errors import RequestError, TemplateError
-from forwardpass.generate import generate
+from forwardpass.generate import answer_limit, generate
 from forwardpass.options import Limits, Options, check, limits_of, refuse_template_options
 from forwardpass.sampling.random import fresh_seed
 from forwardpass.sampling.ranges import ENGINE_DEFAULTS
 from forwardpass.sampling.sampler import Sampler
 from forwardpass.sampling.settings import SamplingSettings, resolve
+from forwardpass.shaping import Shape, Shapes
 from forwardpass.text.breakers import breakers
 from forwardpass.text.messages import conversation_from, is_list, user
 from forwardpass.text.tokenizer import Tokenizer
@@ -52,11 +53,13 @@ def raw(text: str) -> Raw:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A prompt as ids, and whether the chat template made it. `ends`: ids that end an answer."""
+    """A prompt as ids, and whether the chat template made it. `ends`: ids that end an answer;
+    `shape`: what the answer may be, None where that is any text."""
 
     ids: tuple[int, ...]
     templated: bool
     ends: frozenset[int]
+    shape: Shape | None = None
 
 
 @dataclass(eq=False)
@@ -74,6 +77,7 @@ class Generation(Iterator[Step]):
     steps: list[Step] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        shape = self.prompt.shape
         self._coming = generate(
             self.model.runner,
             self.model.tokenizer,
@@ -87,6 +91,8 @@ class Generation(Iterator[Step]):
             max_tokens=self.limits.max_tokens,
             ends=self.prompt.ends,
             take=self.limits.take,
+            guide=None if shape is None else shape.guide(),
+            turns=None if shape is None else shape.turns,
         )
 
     def __repr__(self) -> str:
@@ -112,12 +118,21 @@ class Generation(Iterator[Step]):
     def answer(self) -> Answer:
         """The answer as far as it has come."""
         work = self.model.account(self.sequence.passes)
-        steps = tuple(self.steps)
-        return Answer(self.prompt.ids, steps, self.settings, work, self.origin)
+        steps, shape = tuple(self.steps), self.prompt.shape
+        held = None if shape is None else shape.held
+        return Answer(self.prompt.ids, steps, self.settings, work, self.origin, held)
 
     def trace(self) -> Trace:
-        """The answer as far as it has come, in a form that can be written down and replayed."""
-        return self.origin.trace(self.prompt.ids, self.settings, tuple(self.steps))
+        """The answer as far as it has come, in a form that can be written down and replayed.
+
+        Where a grammar held it, the trace says what that allowed at each token and why.
+        """
+        steps, shape = tuple(self.steps), self.prompt.shape
+        trace = self.origin.trace(self.prompt.ids, self.settings, steps)
+        if shape is None or not steps:
+            return trace
+        limit = answer_limit(self.model.runner, self.prompt.ids, self.max_tokens)
+        return replace(trace, masks=shape.notes(steps, limit, self.model.token_text))
 
     @cached_property
     def origin(self) -> Origin:
@@ -163,7 +178,8 @@ class Model:
         """The answer to a prompt: a text is one user message, `raw(…)` skips the template.
 
         Raises RequestError for an unknown option, a value out of range or a closed model,
-        ContextError for a prompt that does not fit.
+        SchemaError for schemas that cannot be enforced, ContextError for a prompt that does not
+        fit.
         """
         going = self.stream(prompt, **options)
         for _ in going:
@@ -179,6 +195,7 @@ class Model:
         settings = self.settings(**options)
         limits = limits_of(options, self.description.config.vocab_size)
         ready = self.prepare(prompt, **options)
+        self._check_room(ready, limits)
         return Generation(self, ready, settings, self.runner.prefill(ready.ids), limits)
 
     async def agenerate(self, prompt: Prompt, **options: Unpack[Options]) -> Answer:
@@ -211,6 +228,7 @@ class Model:
         settings = self.settings(**options)
         limits = limits_of(options, self.description.config.vocab_size)
         ready = self.prepare(prompt, **options)
+        self._check_room(ready, limits)
         read = self.runner.prefill(ready.ids)
         for number, seed in enumerate(seeds):
             own = read.fork()
@@ -236,7 +254,7 @@ class Model:
                     "the prompt is empty: without a text there is no token to begin with",
                     advice="give it at least one character",
                 )
-            return Prepared(tuple(ids), False, frozenset(self.tokenizer.eos_ids))
+            return self._prepared(ids, options, (), None)
         if self.chat is None:
             raise TemplateError(
                 f"{self.description.label} has no chat template, so it cannot take messages",
@@ -245,13 +263,40 @@ class Model:
         if isinstance(prompt, str) and not prompt.strip():
             raise RequestError("the prompt is empty", advice=self._instead_of_nothing(prompt))
         asked = {"messages": _messages(prompt), "tools": list(options.get("tools") or ())}
+        conversation = conversation_from(asked)
         made = self.chat.prompt(
-            conversation_from(asked),
+            conversation,
             control=control,
             thinking=options.get("thinking"),
             arguments=options.get("template_args") or {},
         )
-        return Prepared(made.ids, True, frozenset(self.chat.eos_ids))
+        return self._prepared(made.ids, options, conversation.tools, made.text)
+
+    def _prepared(
+        self,
+        ids: Sequence[int],
+        options: Options,
+        tools: Sequence[Mapping[str, object]],
+        text: str | None,
+    ) -> Prepared:
+        """A prompt with the shape of its answer; `text` is what the template made, if it did."""
+        shape = self.shapes.of(options, tools, text)
+        chat = None if text is None else self.chat
+        ends = (self.tokenizer if chat is None else chat).eos_ids
+        return Prepared(
+            tuple(ids), text is not None, frozenset(ends) if shape is None else shape.ends, shape
+        )
+
+    @cached_property
+    def shapes(self) -> Shapes:
+        """The shapes of answers that were asked for, compiled."""
+        return Shapes(self.tokenizer, self.chat, self.description.config.vocab_size)
+
+    def _check_room(self, prompt: Prepared, limits: Limits) -> None:
+        """Refuses a limit or a context in which nothing of the asked shape can be written."""
+        if prompt.shape is not None:
+            room = self.runner.context - len(prompt.ids) + 1
+            prompt.shape.check(limits.max_tokens, room)
 
     def settings(self, **options: Unpack[Options]) -> SamplingSettings:
         """Every sampler setting that a request runs with, and its source; a fresh seed if need be.

@@ -27,6 +27,13 @@ class Options(TypedDict, total=False):
     `template_args` sets arguments of the template by name; `control_tokens` lets the names of
     control tokens in the prompt be control tokens; `ignore_model_defaults` leaves the model file's
     sampling values out.
+
+    One of `schema` (a JSON Schema), `json_object` (any object), `regex` (ECMA-262, all of the
+    answer), `choice` (texts, one of them) and `lark` (a grammar for llguidance) gives the answer a
+    shape. `tool_choice` says whether tools are called, in either interface's form, and
+    `parallel_tool_calls` whether several at once. `strict` is for tools that do not say: whether
+    their schemas are enforced (True). `key_order` is `schema` or `any`; `constraint` is what
+    enforces a schema or regex, `own` or `llguidance`.
     """
 
     temperature: float | None
@@ -71,7 +78,14 @@ class Options(TypedDict, total=False):
     ignore_model_defaults: bool
 
 
-_SWITCHES = ("thinking", "control_tokens", "ignore_model_defaults")
+_SWITCHES = (
+    *("thinking", "control_tokens", "ignore_model_defaults"),
+    *("json_object", "parallel_tool_calls", "strict"),
+)
+SHAPES = ("schema", "json_object", "regex", "choice", "lark")
+_OF_TOOLS = ("tool_choice", "parallel_tool_calls", "strict")
+ENGINES = ("own", "llguidance")
+MOST_CHOICES, MOST_PATTERN = 100_000, 100_000
 _OF_TEMPLATES = ("tools", "thinking", "template_args")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,24 +18,29 @@ from typing import TYPE_CHECKING, Any
 from forwardpass.answer import Held
 from forwardpass.constraint.compiled import Compiled
 from forwardpass.constraint.grammar import Builder, Style
-from forwardpass.constraint.guide import Allowed, Guide
+from forwardpass.constraint.guide import Guide
 from forwardpass.constraint.masks import Masker
-from forwardpass.constraint.outside import OutsideGrammar, OutsideVocabulary
+from forwardpass.constraint.outside import OutsideGrammar, OutsideGuide, OutsideVocabulary
 from forwardpass.constraint.plans import Node
 from forwardpass.constraint.scripts import Point
 from forwardpass.constraint.states import Grammar
 from forwardpass.constraint.tokens import Tokens
 from forwardpass.engine.turns import Turns
-from forwardpass.errors import RequestError, SchemaError, SchemaProblem
+from forwardpass.errors import ContextError, RequestError, SchemaError, SchemaProblem
 from forwardpass.options import Options, shape_named
 from forwardpass.shape_scripts import Offered, Scripts
 from forwardpass.text.calls.choice import ToolChoice, tool_choice_from
 from forwardpass.text.calls.form import CallForm, Thinking
 from forwardpass.text.calls.parse import Answer as Parsed
 from forwardpass.text.calls.parse import parse_calls
+from forwardpass.text.calls.pieces import Control as Mark
+from forwardpass.text.calls.pieces import Piece
 from forwardpass.text.calls.recognise import thinking_of
 from forwardpass.text.tokenizer import Tokenizer
 from forwardpass.text.tools import strict_of
+from forwardpass.trace.masking import mask_notes
+from forwardpass.trace.masks import MaskNotes
+from forwardpass.trace.step import Step
 
 if TYPE_CHECKING:
     from forwardpass.text.chat import Chat
@@ -50,23 +55,6 @@ _JSON_OBJECT = {"type": "object"}
 _NO_ARGUMENTS = {"type": "object", "additionalProperties": False}
 
 
-class SharedGuide:
-    """A guide whose grammar several answers may use at once, from different threads."""
-
-    def __init__(self, guide: Guide, turns: Turns) -> None:
-        self._guide, self._turns = guide, turns
-
-    def allowed(self, left: int) -> Allowed:
-        """As `Guide.allowed`."""
-        with self._turns:
-            return self._guide.allowed(left)
-
-    def advance(self, token: int) -> None:
-        """As `Guide.advance`."""
-        with self._turns:
-            self._guide.advance(token)
-
-
 @dataclass(frozen=True, eq=False)
 class Shape:
     """What an answer may be: the grammar that it is kept within, and how it is read back.
@@ -79,17 +67,36 @@ class Shape:
     ends: frozenset[int]
     held: Held
 
-    def guide(self) -> SharedGuide:
-        """Keeps one answer within the grammar."""
-        if isinstance(self.made, OutsideGrammar):
-            return SharedGuide(self.made.guide(), self.turns)  # type: ignore[arg-type]
-        return SharedGuide(Guide(self.made, self.ends), self.turns)
+    def guide(self) -> Guide | OutsideGuide:
+        """Keeps one answer within the grammar; those of one grammar move on in `turns`."""
+        made = self.made
+        return made.guide() if isinstance(made, OutsideGrammar) else Guide(made, self.ends)
 
-    def check(self, most: int) -> None:
-        """Refuses a limit of tokens within which nothing complete can be written."""
-        if isinstance(self.made, Masker):
-            with self.turns:
-                Guide(self.made, self.ends).check(most)
+    def check(self, max_tokens: int, room: int) -> None:
+        """Refuses a limit within which nothing complete can be written; `room` is what the context
+        has left for the answer."""
+        if not isinstance(self.made, Masker):
+            return
+        with self.turns:
+            guide = Guide(self.made, self.ends)
+            guide.check(max_tokens)
+            least = guide.least
+        if 0 < room < least:
+            raise ContextError(
+                f"the prompt leaves {room:,} tokens of the context: the shortest complete answer "
+                f"takes {least:,}",
+                advice="--context makes it longer, if memory and model allow",
+            )
+
+    def notes(
+        self, steps: Sequence[Step], limit: int, name: Callable[[int], str]
+    ) -> MaskNotes | None:
+        """What the grammar said at each step of an answer of at most `limit` tokens; None where it
+        is not ours. `name` names a control token."""
+        if not isinstance(self.made, Masker):
+            return None
+        with self.turns:
+            return mask_notes(Guide(self.made, self.ends), steps, limit, name)
 
 
 class Shapes:
@@ -176,16 +183,15 @@ class Shapes:
     def _marks(self) -> Iterable[int]:
         for tools in (False, True):
             form, thinking = self._forms(True, tools, strict=False)
-            texts: list[str] = []
+            pieces: list[Piece] = []
             if form is not None:
-                pieces = (*form.call, *form.marker, *form.before, *form.after, *form.text)
-                texts += [p.text for p in (*pieces, *form.between) if hasattr(p, "text")]
-                texts += form.end
+                pieces += (*form.call, *form.marker, *form.before, *form.after, *form.between)
+                pieces += (*form.text, *map(Mark, form.end))
             if thinking is not None:
                 scripts = Scripts(Builder(), self._id_of)
-                for text in (thinking.begin, thinking.end):
-                    texts += [mark.text for mark in scripts.marks(text)]
-            yield from (i for i in map(self._id_of, texts) if i is not None)
+                pieces += (*scripts.marks(thinking.begin), *scripts.marks(thinking.end))
+            found = (self._id_of(piece.text) for piece in pieces if isinstance(piece, Mark))
+            yield from (i for i in found if i is not None)
 
     def _ends(self, chat: bool) -> frozenset[int]:
         if chat and self._chat is not None:
@@ -248,7 +254,7 @@ class _Asked:
         shape = [self.named, list(given) if isinstance(given, tuple) else given]
         return [*shape, key_order, told, called, form, self._thinks]
 
-    def grammar(self, id_of: Any) -> Grammar:
+    def grammar(self, id_of: Callable[[str], int | None]) -> Grammar:
         """The grammar of the whole answer."""
         builder = Builder(Style(key_order=self.options.get("key_order") or "schema"))
         scripts = Scripts(builder, id_of)
@@ -318,7 +324,7 @@ class _Asked:
         return [f"tool {name} is not strict: its arguments are JSON, its schema is not enforced"
                 for name in loose]  # fmt: skip
 
-    def reader(self) -> Any:
+    def reader(self) -> Callable[[str], Parsed]:
         """Reads the text of an answer back into reasoning, content and calls."""
         form = self.form or CallForm("none", (), (), thinking=self.pair)
         if not self.tools:

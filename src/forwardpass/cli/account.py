@@ -65,6 +65,7 @@ def account_lines(going: Generation) -> list[str]:
     """The account of one answer as far as it has come."""
     answer = going.answer()
     lines = [*work_lines(answer, share_of_bound(going)), *limit_lines(going, answer)]
+    lines += shape_lines(answer)
     return [*lines, *run_lines(going.model, answer.sampling)]
 
 
@@ -119,11 +120,32 @@ def limit_lines(going: Generation, answer: Answer) -> Iterator[str]:
     if answer.finish_reason != "length":
         return
     tokens = plural(answer.usage.completion_tokens, "token")
+    if answer.shape is not None and answer.shape.closed_by_budget:
+        yield f"closed after {tokens}, as no more were left (--max-tokens, --context)"
+        return
     if answer.usage.completion_tokens < going.max_tokens:
         full = f"the context of {exact(going.model.runner.context)} is full"
         yield f"stopped after {tokens}: {full} (--context)"
     else:
         yield f"stopped after {tokens}, the most allowed (--max-tokens)"
+
+
+def shape_lines(answer: Answer) -> Iterator[str]:
+    """What the grammar of the answer did, where there was one."""
+    shape = answer.shape
+    if shape is None:
+        return
+    tokens = plural(shape.steps, "token")
+    whole = "in shape" if shape.complete else "not whole"
+    forced = f", {exact(shape.forced)} of them forced" if shape.forced else ""
+    most = f"at most {_share(shape.most_removed)} at token {shape.most_removed_at}"
+    mask = f"the mask took {_share(shape.mean_removed)} of the probability, {most}"
+    yield f"{whole} · {tokens}{forced} · {mask}"
+    yield from (f"not enforced: {warning}" for warning in shape.warnings)
+
+
+def _share(part: float) -> str:
+    return "<0.1 %" if 0 < part < 0.0005 else f"{100 * part:.1f} %"
 
 
 def run_lines(model: Model, sampling: SamplingSettings) -> Iterator[str]:

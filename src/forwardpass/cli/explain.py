@@ -23,6 +23,7 @@ from forwardpass.cli.explaining import ROWS, branch, explain_lines, token_named
 from forwardpass.cli.groups import with_groups
 from forwardpass.cli.html import HtmlFile, check_page, typed, write_page
 from forwardpass.cli.options import Json
+from forwardpass.cli.shapes import ShapeOptions
 from forwardpass.errors import RequestError
 
 if TYPE_CHECKING:
@@ -193,6 +194,7 @@ def command(
     prompt: PromptOptions,
     template: TemplateOptions,
     answer: AnswerOptions,
+    shape: ShapeOptions,
     engine: EngineOptions,
     tables: TableOptions,
     traces: TraceOptions,
@@ -213,7 +215,7 @@ def command(
 
         if model is not None:
             raise RequestError("--replay runs no model: MODEL was given too")
-        _refuse("--replay runs no model", prompt, template, engine, inside)
+        _refuse("--replay runs no model", prompt, template, shape, engine, inside)
         _refuse("--replay writes and takes nothing", replace(traces, replay=None))
         show_replay(traces.replay, answer, tables, page, json)
         return
@@ -222,12 +224,12 @@ def command(
             "there is no MODEL", advice="forwardpass explain MODEL PROMPT, or --replay FILE"
         )
     if inside.inside and page is None:
-        _refuse("--pass shows no answer", tables, traces, answer)
+        _refuse("--pass shows no answer", tables, traces, answer, shape)
     if inside.inside:
         _refuse("--pass prints no answer's tables", tables)
     traces.check(html, json, inside.inside)
     _check_trace(traces.trace)
-    options: Options = {**template.chosen(), **answer.chosen()}
+    options: Options = {**template.chosen(), **answer.chosen(), **shape.chosen()}
     if inside.inside:
         from forwardpass.cli.explain_pass import on_reference
 

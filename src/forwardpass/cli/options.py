@@ -60,11 +60,13 @@ KvType = Annotated[
 _IN_PYTHON = (
     *ENGINE_DEFAULTS,
     *("max_tokens", "thinking", "template_args", "control_tokens", "ignore_model_defaults"),
+    *("schema", "json_object", "regex", "choice", "lark", "tools", "tool_choice"),
+    *("parallel_tool_calls", "strict", "key_order", "constraint"),
     *("backend", "threads", "context", "template", "accept_unknown"),
     *("visible", "prompt", "answer", "concurrency", "dtype", "kv_type", "stride"),
     *("layer", "head", "position"),
 )
-_NAMED = re.compile(rf"(?P<name>{'|'.join(_IN_PYTHON)})(?P<then> = |: | needs | and )")
+_NAMED = re.compile(rf"(?:request: )?(?P<name>{'|'.join(_IN_PYTHON)})(?P<then> = |: | needs | and )")
 
 
 def as_typed(message: str) -> str:

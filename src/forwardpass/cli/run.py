@@ -23,6 +23,7 @@ from forwardpass.cli.explaining import token_ids
 from forwardpass.cli.groups import with_groups
 from forwardpass.cli.options import Json
 from forwardpass.cli.options import Model as Reference
+from forwardpass.cli.shapes import ShapeOptions
 from forwardpass.errors import RequestError
 from forwardpass.sampling.ranges import LARGEST_SEED
 from forwardpass.units import exact
@@ -43,6 +44,7 @@ def command(
     prompt: PromptOptions,
     template: TemplateOptions,
     answer: AnswerOptions,
+    shape: ShapeOptions,
     engine: EngineOptions,
     seeds: Annotated[
         str | None, typer.Option("--seeds", metavar="A-B", help="one answer a seed, as 0-9 or 1,4")
@@ -74,7 +76,7 @@ def command(
         raise RequestError(f"--logprob-id {logprob_id[0]}: wanted together with --json")
     if logprob_id and logprobs is None:
         logprobs = 0
-    options: Options = {**template.chosen(), **answer.chosen()}
+    options: Options = {**template.chosen(), **answer.chosen(), **shape.chosen()}
     text = prompt.text(template)
     with engine.load(model, template.template) as loaded:
         options["logprob_ids"] = token_ids(loaded, logprob_id, "--logprob-id")
@@ -214,6 +216,14 @@ def json_answer(model: Model, answer: Answer, logprobs: int | None) -> dict[str,
     }
     found["work"] = answer.work.as_dict()
     found["sampling"] = answer.sampling.as_dict()
+    if answer.held is not None and answer.held.tools:
+        found["content"] = answer.content
+        found["tool_calls"] = [
+            {"id": call.id, "name": call.name, "arguments": call.arguments}
+            for call in answer.tool_calls
+        ]
+    if answer.shape is not None:
+        found["shape"] = answer.shape.as_dict()
     accepted = dict(model.description.config.accepted_unknown)
     if accepted:
         found["accepted_unknown"] = accepted

@@ -15,12 +15,14 @@ from forwardpass.constraint.frames import (
     Phase,
     Popped,
 )
+from forwardpass.constraint.lang import Kind
 from forwardpass.constraint.machine import Machine
+from forwardpass.constraint.plans import Node
 from forwardpass.constraint.scripts import Literal, Point, Value, Words
 
 ALL = frozenset(range(256))
 _NUMBER = frozenset(b"0123456789+-.eE")
-_VALUE = frozenset(b'"-0123456789[{tfn')
+_DIGITS = b"-0123456789"
 _OBJECT = {
     Phase.OPENED: b'"}', Phase.COMMA: b'"', Phase.AFTER: b",}", Phase.NAMED: b":", Phase.INSIDE: b""
 }  # fmt: skip
@@ -38,10 +40,12 @@ def first_bytes(machine: Machine, frame: Frame) -> frozenset[int]:
     if isinstance(frame, InLiteral):
         return frozenset(frame.left[:1])
     if isinstance(frame, Awaited):
-        return _VALUE | blanks
+        return _value(frame.node) | blanks
     if isinstance(frame, InArray):
-        values = frozenset(b",]") if frame.phase == Phase.AFTER else _VALUE | frozenset(b"]")
-        return values | blanks
+        if frame.phase == Phase.AFTER:
+            return frozenset(b",]") | blanks
+        values = (_value(option.node) for option in frame.plan.at(frame.index))
+        return blanks.union(b"]", *values)
     if isinstance(frame, InObject):
         return frozenset(_OBJECT[frame.phase]) | blanks
     if isinstance(frame, At):
@@ -49,6 +53,20 @@ def first_bytes(machine: Machine, frame: Frame) -> frozenset[int]:
     if isinstance(frame, Popped | Doubt):
         return frozenset()
     return ALL
+
+
+def _value(node: Node) -> frozenset[int]:
+    """What a value can begin with."""
+    form = node.form
+    found = [
+        b'"' if form.texts.kind is not Kind.EMPTY else b"",
+        _DIGITS if form.numbers else b"",
+        b"[" if node.arrays else b"",
+        b"{" if node.objects else b"",
+        b"n" if form.null else b"",
+        *(b"t" if value else b"f" for value in form.booleans),
+    ]
+    return frozenset(b"".join(found))
 
 
 def _gap(machine: Machine) -> frozenset[int]:
@@ -62,7 +80,7 @@ def _at(machine: Machine, point: Point) -> frozenset[int]:
             if isinstance(edge, Literal):
                 out |= {edge.text[0]}
             elif isinstance(edge, Value):
-                out |= _VALUE | _gap(machine)
+                out |= _value(edge.node) | _gap(machine)
             elif isinstance(edge, Words):
                 out |= ALL
     return out

@@ -35,7 +35,7 @@ from forwardpass.constraint.frames import (
 )
 from forwardpass.constraint.names import Names, is_blind
 from forwardpass.constraint.numbers import WITHIN_REACH, cardinality
-from forwardpass.constraint.numerals import Numerals
+from forwardpass.constraint.numerals import shared_numerals
 from forwardpass.constraint.plans import Counts, Node
 from forwardpass.constraint.room import added, array_open, reached, zeros
 from forwardpass.constraint.scripts import Control, Literal, Point, Value, Words
@@ -70,7 +70,7 @@ class Machine:
         self, search: Search, blanks: Blanks, *, any_order: bool, repeated: bool = False
     ) -> None:
         self.search, self.languages = search, search.languages
-        self.strings, self.numerals, self.plain = Strings(search), Numerals(), Plain(search)
+        self.strings, self.numerals, self.plain = Strings(search), shared_numerals(), Plain(search)
         self.names = Names(search, any_order=any_order, repeated=repeated)
         self.blanks = blanks
         self.frames = Frames()

@@ -120,6 +120,8 @@ class Masker:
 
 def _tables(grammar: Grammar, closer: Closer, tokens: Tokens) -> Tables | None:
     try:
-        return Tables(grammar.machine, closer, tokens)
+        common = tokens.common
+        alike = common.machine.numerals is grammar.machine.numerals
+        return Tables(grammar.machine, closer, tokens, common if alike else None)
     except ImportError:
         return None

@@ -82,6 +82,7 @@ class Numbers:
 
 
 ALL_NUMBERS = Numbers()
+INTEGERS = Numbers(step=Fraction(1))
 WITHIN_REACH = Numbers((Interval(-LARGEST, False, LARGEST, False),))  # of 64-bit floats
 
 

@@ -7,6 +7,7 @@ States are numbers, made when they are reached; every one of them can still be c
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -75,16 +76,23 @@ class Numerals:
         self._done: dict[int, bool] = {}
         self._asked: dict[Numbers, _Asked] = {}
         self._starts: dict[int, int] = {}
+        self._lock = threading.Lock()
 
     @property
     def size(self) -> int:
         """How many states have been made."""
         return len(self._facts)
 
+    def numbers(self, state: int) -> Numbers:
+        """The set that a state is about."""
+        return self._facts[state].asked.numbers
+
     def start(self, numbers: Numbers) -> int:
         """The state before the first byte (of a set that has a number in it)."""
         known = self._starts.get(id(numbers))
-        if known is None:
+        if known is not None:
+            return known
+        with self._lock:
             asked = self._asked.setdefault(numbers, _Asked(numbers))
             known = self._number(_Facts(asked))
             if asked.numbers is numbers:  # kept alive, so its identity stays its own
@@ -102,7 +110,9 @@ class Numerals:
         """The state after one more byte, or DEAD."""
         key = state << 8 | byte
         known = self._steps.get(key)
-        if known is None:
+        if known is not None:
+            return known
+        with self._lock:
             facts = _next(self._facts[state], byte)
             alive = facts is not None and (facts.asked.free or self._possible(facts))
             known = self._number(_simplified(facts)) if facts is not None and alive else DEAD
@@ -358,6 +368,22 @@ def _next(facts: _Facts, byte: int) -> _Facts | None:
     if byte in (0x2B, 0x2D) and phase == _E:
         return replace(facts, phase=_SIGN, down=byte == 0x2D)
     return None
+
+
+class _Shared:
+    """The automaton that all grammars use, until it has grown large: then those to come get a new
+    one."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._now = most, Numerals()
+
+    def __call__(self) -> Numerals:
+        if self._now.size > self._most:
+            self._now = Numerals()
+        return self._now
+
+
+shared_numerals = _Shared(100_000)
 
 
 def _simplified(facts: _Facts) -> _Facts:

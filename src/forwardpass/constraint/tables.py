@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import IntEnum
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from forwardpass.constraint.closing import Closer
 from forwardpass.constraint.first_bytes import first_bytes
@@ -41,9 +41,13 @@ from forwardpass.constraint.names import is_blind, some_name
 from forwardpass.constraint.nearness import near
 from forwardpass.constraint.plans import Node
 from forwardpass.constraint.scripts import Point
+from forwardpass.constraint.simple import simple_types
 from forwardpass.constraint.strings import Described, Numbered
 from forwardpass.constraint.tokens import Tokens
 from forwardpass.constraint.values import quoted, some
+
+if TYPE_CHECKING:
+    from forwardpass.constraint.common import Common
 
 NONE = -1
 F = TypeVar("F", bound=Awaited | InNumber | InWord | InArray | InObject)
@@ -67,7 +71,9 @@ Start = tuple[int, int, int]  # an entry, an outer, tokens that are left out
 class Tables:
     """The tables of one grammar over one vocabulary; for one thread at a time."""
 
-    def __init__(self, machine: Machine, closer: Closer, tokens: Tokens) -> None:
+    def __init__(
+        self, machine: Machine, closer: Closer, tokens: Tokens, common: Common | None = None
+    ) -> None:
         from forwardpass import _native
 
         assert isinstance(tokens.trie, _native.Trie)
@@ -87,6 +93,8 @@ class Tables:
         self._texts: dict[int, int] = {}
         self._nears: dict[int, int] = {}
         self._langs = Numbered(machine.search)
+        self._common = common
+        self._adopted: dict[int, int] = {}
         self._base = tokens.free_text
         self._free_entry = self.native.adopt_entry(self._base.native, self._base.entry)
 
@@ -243,9 +251,31 @@ class Tables:
             cost = self.closer.cost(named) + self._cost(parent)
             return self._in_text(frame.state, self._add_outer(move, cost, parent))
         assert isinstance(frame, Awaited | InNumber | InWord | InArray | InObject)
-        state = self._state(frozenset([(self._local(frame), None)]))
         plain = isinstance(frame, InNumber | InWord)
-        return native.entry_state(state), self._outer(frame.around, plain=plain), NONE
+        outer = self._outer(frame.around, plain=plain)
+        shared = self._shared(frame)
+        return (self.entry(self._local(frame)) if shared is None else shared), outer, NONE
+
+    def entry(self, frame: Frame) -> int:
+        """The entry of a local state of one frame."""
+        return self.native.entry_state(self._state(frozenset([(frame, None)])))
+
+    def _shared(self, frame: Frame) -> int | None:
+        """The entry that all grammars share, for a value that many have."""
+        entry = None
+        if self._common is not None and isinstance(frame, InNumber):
+            entry = self._common.number(frame.state)
+        elif self._common is not None and isinstance(frame, Awaited):
+            alike = not frame.blanks or self.machine.blanks.allowed == b" "
+            types = simple_types(self.machine.languages, frame.node) if alike else None
+            entry = None if types is None else self._common.value(types, frame.blanks)
+        if entry is None or self._common is None:
+            return None
+        known = self._adopted.get(entry)
+        if known is None:
+            native = self._common.tables.native
+            known = self._adopted[entry] = self.native.adopt_entry(native, entry)
+        return known
 
     def _in_text(self, state: int, outer: int) -> Start:
         """Inside a string or a name: one that is free takes what the vocabulary knows of those."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from forwardpass.constraint.free_text import FreeText
 from forwardpass.errors import RequestError
+
+if TYPE_CHECKING:
+    from forwardpass.constraint.common import Common
 
 # No text of a grammar is written with tokens longer than this; they are few, and blanks mostly.
 LONGEST = 4_096
@@ -77,6 +80,13 @@ class Tokens:
     def free_text(self) -> FreeText:
         """What the tokens do inside free strings; with the C++ part alone."""
         return FreeText(self)
+
+    @cached_property
+    def common(self) -> Common:
+        """What the tokens do where values of simple types stand; with the C++ part alone."""
+        from forwardpass.constraint.common import Common  # which needs tables, and these tokens
+
+        return Common(self)
 
     def text(self, token: int) -> bytes:
         """The bytes of a token; none of one that is never text."""
