@@ -131,9 +131,7 @@ class _Answer:
             self.runner.decode(self.sequence, token)
         self.scores = self.sequence.scores
 
-    def _guided(
-        self, guide: Guide | OutsideGuide, token: int, left: int, runs: bool
-    ) -> list[int]:
+    def _guided(self, guide: Guide | OutsideGuide, token: int, left: int, runs: bool) -> list[int]:
         """Moves the guide on by a token; the tokens that it forces after that, if they are new."""
         with self.turns:
             guide.advance(token)

@@ -206,7 +206,9 @@ def _check_engine(options: Options, shapes: Sequence[str], tools: bool) -> None:
     if tools:
         raise RequestError("llguidance and tools were both given: own alone enforces calls")
     if not shapes or shapes == ["choice"]:
-        raise RequestError("constraint = llguidance: wanted with schema, json_object, regex or lark")
+        raise RequestError(
+            "constraint = llguidance: wanted with schema, json_object, regex or lark"
+        )
     if options.get("key_order") == "any":
         raise RequestError("constraint = llguidance: it keeps the order of the schema, never any")
 
@@ -214,10 +216,11 @@ def _check_engine(options: Options, shapes: Sequence[str], tools: bool) -> None:
 def _check_choice(choice: object) -> None:
     if choice is None:
         return
-    if not is_list(choice) or not all(isinstance(text, str) for text in choice):
+    texts = list(choice) if isinstance(choice, Sequence) and is_list(choice) else [None]
+    if not all(isinstance(text, str) for text in texts):
         raise RequestError(f"choice = {choice!r:.60}: wanted a list of texts")
-    if len(choice) > MOST_CHOICES:
-        raise RequestError(f"choice: {len(choice):,} texts: wanted at most {MOST_CHOICES:,}")
+    if len(texts) > MOST_CHOICES:
+        raise RequestError(f"choice: {len(texts):,} texts: wanted at most {MOST_CHOICES:,}")
 
 
 def _has_names(value: object) -> bool:

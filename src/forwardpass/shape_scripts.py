@@ -145,9 +145,7 @@ class Scripts:
         """A text with any blanks where it has some: what reads calls takes that for the same."""
         languages = self._languages
         parts = [languages.words([part]) for part in text.split()]
-        return languages.cat(
-            *parts[:1], *(x for part in parts[1:] for x in (self._blanks, part))
-        )
+        return languages.cat(*parts[:1], *(x for part in parts[1:] for x in (self._blanks, part)))
 
     @property
     def _blanks(self) -> Lang:

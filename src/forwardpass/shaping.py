@@ -51,6 +51,7 @@ Tool = Mapping[str, Any]
 MOST_MASKERS = 8
 # Ids that files reserve: they stand for no text, whatever they are called.
 _RESERVED = re.compile(r"\[PAD\d+\]|\[UNUSED_?\d+\]|<\|?(?:unused|reserved)[^>]*>", re.IGNORECASE)
+_CUT = "llguidance cannot close in time: at the limit of tokens the answer is cut"
 _JSON_OBJECT = {"type": "object"}
 _NO_ARGUMENTS = {"type": "object", "additionalProperties": False}
 
@@ -160,7 +161,7 @@ class Shapes:
         else:
             schema = _JSON_OBJECT if named == "json_object" else options.get("schema")
             made = vocabulary.grammar("json_schema", json.dumps(schema))
-        return Shape(made, Turns(), ends, Held(made.warnings, False, None, False))
+        return Shape(made, Turns(), ends, Held((*made.warnings, _CUT), False, None, False))
 
     # ---- the model's tokens ------------------------------------------------------------
 

@@ -66,7 +66,8 @@ _IN_PYTHON = (
     *("visible", "prompt", "answer", "concurrency", "dtype", "kv_type", "stride"),
     *("layer", "head", "position"),
 )
-_NAMED = re.compile(rf"(?:request: )?(?P<name>{'|'.join(_IN_PYTHON)})(?P<then> = |: | needs | and )")
+_NAMES = "|".join(_IN_PYTHON)
+_NAMED = re.compile(rf"(?:request: )?(?P<name>{_NAMES})(?P<then> = |: | needs | and )")
 
 
 def as_typed(message: str) -> str:

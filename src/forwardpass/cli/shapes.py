@@ -53,7 +53,9 @@ class ShapeOptions:
     ] = None
     tools: Annotated[
         Path | None,
-        typer.Option("--tools", metavar="FILE", help="tools on offer, as either interface has them"),
+        typer.Option(
+            "--tools", metavar="FILE", help="tools on offer, as either interface has them"
+        ),
     ] = None
     tool_choice: Annotated[
         str | None,
@@ -78,7 +80,9 @@ class ShapeOptions:
     key_order: Annotated[
         str | None,
         typer.Option(
-            "--key-order", metavar="schema|any", help="names as the schema has them, or in any order"
+            "--key-order",
+            metavar="schema|any",
+            help="names as the schema has them, or in any order",
         ),
     ] = None
     constraint: Annotated[

@@ -21,6 +21,7 @@ from forwardpass.constraint.machine import (
     array_done,
     object_done,
 )
+from forwardpass.constraint.names import is_blind, some_name
 from forwardpass.constraint.plans import Counts, Node
 from forwardpass.constraint.room import reached, zeros
 from forwardpass.constraint.strings import CLOSED, DEAD, Plain, Strings
@@ -29,6 +30,7 @@ from forwardpass.constraint.strings import CLOSED, DEAD, Plain, Strings
 _OUT_OF_CHARACTER = b'\\u"/bfnrt0123456789abcdefABCDEF' + bytes(range(0x80, 0xC0))
 _MOST_SIZES = 50_000
 _MOST_OBJECTS = 20_000
+_FEW = 4
 Measure = Callable[[bytes], int]
 Seen = frozenset[Comparable]
 Parts = tuple[bytes, ...]  # a text, in the parts that are measured each by itself
@@ -113,7 +115,11 @@ class Values:
         `extra`: how many items more than it needs.
         """
         if UNKNOWN in frame.seen:
-            frame = self._known(frame)
+            return self._beside_unknown(frame, extra)
+        return self._array(frame, extra, set())
+
+    def _array(self, frame: InArray, extra: int, met: set[bytes]) -> Parts | None:
+        """The same; `met` gets the items that were thought of."""
         plan, phase, parts = frame.plan, frame.phase, list[bytes]()
         while (phase == Phase.COMMA and not parts) or not array_done(frame) or extra:
             extra -= bool(extra and array_done(frame))
@@ -128,18 +134,26 @@ class Values:
             _, _, text, counts = min(tried)
             seen = frame.seen
             if plan.unique:
+                met.update(one[2] for one in tried)
                 seen |= {comparable(text)}
             frame = replace(frame, index=frame.index + 1, counts=counts, seen=seen)
             parts.append(text)
         return _closed(phase, parts, b"]")
 
-    def _known(self, frame: InArray) -> InArray:
-        """With a value in place of the one that is not known: at worst that was the shortest."""
-        seen = frame.seen - {UNKNOWN}
-        options = frame.plan.at(frame.index - 1)
-        texts = [self.unlike(self.machine.different(o.node, seen), seen) for o in options]
-        shortest = min((text for text in texts if text is not None), key=self.size)
-        return replace(frame, seen=seen | {comparable(shortest)})
+    def _beside_unknown(self, frame: InArray, extra: int) -> Parts | None:
+        """The largest of the ends that there may be, whatever the item is that is not known: it may
+        be one with which the array would have been closed, at worst one of the smallest."""
+        met: set[bytes] = set()
+        others = replace(frame, seen=frame.seen - {UNKNOWN})
+        ends = [self._array(others, extra, met)]
+        for text in sorted(met, key=self.size)[:_FEW]:
+            end = replace(frame, seen=others.seen | {comparable(text)})
+            ends.append(self._array(end, extra, set()))
+        return self._largest_of(ends)
+
+    def _largest_of(self, ends: list[Parts | None]) -> Parts | None:
+        known = (end for end in ends if end is not None)
+        return max(known, key=lambda parts: sum(map(self.size, parts)), default=None)
 
     def unlike(self, node: Node | None, seen: Seen) -> bytes | None:
         """A text of a value that is none of those seen; lists and objects are made longer."""
@@ -160,16 +174,33 @@ class Values:
         if key not in self._objects:
             if len(self._objects) > _MOST_OBJECTS:
                 self._objects.clear()
-            self._objects[key] = self._object(frame, extra)
+            if is_blind(frame):
+                self._objects[key] = self._blind(frame, extra)
+            else:
+                self._objects[key] = self._object(frame, extra, set())
         return self._objects[key]
 
-    def _object(self, frame: InObject, extra: int) -> Parts | None:
+    def _blind(self, frame: InObject, extra: int) -> Parts | None:
+        """The largest of the ends that there may be, whatever the name is that is not known: it may
+        be one with which the object would have been closed, at worst one of the smallest."""
+        met: set[tuple[int, str]] = set()
+        ends = [self._object(frame, extra, met)]
+        kind = next(k for k in range(len(frame.plan.others)) if some_name(k) in frame.others)
+        names = sorted((self.size(quoted(name)), name) for k, name in met if k == kind)
+        for _, name in names[:_FEW]:
+            others = frame.others - {some_name(kind)} | {name}
+            ends.append(self._object(replace(frame, others=others), extra, set()))
+        return self._largest_of(ends)
+
+    def _object(self, frame: InObject, extra: int, met: set[tuple[int, str]]) -> Parts | None:
+        """The same where all names are known; `met` gets the names that were thought of."""
         plan, phase, parts = frame.plan, frame.phase, list[bytes]()
         while (forced := phase == Phase.COMMA and not parts) or not object_done(frame) or extra:
             spare = bool(extra and object_done(frame))
             extra -= spare
             tried: list[tuple[bool, int, bytes, int, InObject]] = []
-            for name in self._names(frame, forced=forced or spare):
+            for kind, name in self._names(frame, forced=forced or spare):
+                met.add((kind, name))
                 for taken in self.machine.names.taken(frame, name):
                     text = None if taken.value is None else self.value(taken.value)
                     if text is not None:
@@ -184,7 +215,7 @@ class Values:
             parts.append(member)
         return _closed(phase, parts, b"}")
 
-    def _names(self, frame: InObject, *, forced: bool) -> Iterator[str]:
+    def _names(self, frame: InObject, *, forced: bool) -> Iterator[tuple[int, str]]:
         """Names worth trying next: the listed ones, and one of each kind of others."""
         plan, search = frame.plan, self.machine.search
         languages = self.machine.names.languages_of(frame)
@@ -197,10 +228,10 @@ class Values:
         more |= not any(plan.names[i] in listed for i in _bits(missing))
         for name in listed:
             if more or missing >> plan.index[name] & 1:
-                yield name
+                yield LISTED, name
         for kind, lang in languages if more else ():
             if kind != LISTED and (word := search.shortest(lang)) is not None:
-                yield word
+                yield kind, word
 
     # ---- the rest of a text ------------------------------------------------------------
 
