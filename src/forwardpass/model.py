@@ -59,7 +59,7 @@ class Prepared:
     ids: tuple[int, ...]
     templated: bool
     ends: frozenset[int]
-    shape: Shape | None = None
+    shape: Shape | None = field(default=None, compare=False)
 
 
 @dataclass(eq=False)

@@ -100,6 +100,10 @@ class Shape:
             return mask_notes(Guide(self.made, self.ends), steps, limit, name)
 
 
+def _is_reserved(text: bytes) -> bool:
+    return _RESERVED.fullmatch(text.decode("utf-8", "replace")) is not None
+
+
 class Shapes:
     """The shapes of one model: its tokens, and what was compiled for it."""
 
@@ -171,14 +175,12 @@ class Shapes:
         writes as one id, none that end an answer, none reserved."""
         tokenizer = self._tokenizer
         never = {*self._ends(True), *self._ends(False), *self._marks()}
-        texts: list[bytes | None] = []
-        for i in range(tokenizer.vocab_size):
-            text = None
-            if i not in never and not tokenizer.is_control(i):
-                text = tokenizer.token_bytes(i)
-                if text[:1] in b"[<" and _RESERVED.fullmatch(text.decode("utf-8", "replace")):
-                    text = None
-            texts.append(text)
+        never.update(token.id for token in tokenizer.control_tokens)
+        texts: list[bytes | None] = [*tokenizer.all_bytes()]
+        for i, text in enumerate(texts):
+            reserved = text and text[:1] in b"[<" and _is_reserved(text)
+            if i in never or reserved:
+                texts[i] = None
         return Tokens(texts, self._rows)
 
     def _marks(self) -> Iterable[int]:

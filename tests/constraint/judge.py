@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -57,6 +58,12 @@ def _pattern(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[jsonschem
         yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
+def _multiple(_: Any, of: Any, instance: Any, __: Any) -> Iterator[jsonschema.ValidationError]:
+    number = isinstance(instance, int | Decimal) and not isinstance(instance, bool)
+    if number and Fraction(instance) % Fraction(of):
+        yield jsonschema.ValidationError(f"{instance} is no multiple of {of}")
+
+
 def exact(text: str | bytes, *, whole: bool = True) -> Any:
     """The value of a JSON text, with numbers as they are written; `whole`: 1.0 is an integer."""
 
@@ -92,7 +99,7 @@ class Judge:
         old = (jsonschema.Draft3Validator, jsonschema.Draft4Validator)
         self._whole = chosen not in old
         exactly = exact(json.dumps(schema), whole=self._whole)
-        self._judge = validators.extend(chosen, {"pattern": _pattern})(_rewritten(exactly))
+        self._judge = validators.extend(chosen, {"pattern": _pattern, "multipleOf": _multiple})(_rewritten(exactly))
 
     def fault(self, text: str | bytes) -> str:
         """Why a text is not valid, or nothing. Raises ValueError for one that is no JSON."""

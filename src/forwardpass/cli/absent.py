@@ -50,15 +50,14 @@ ABSENT: tuple[Absent, ...] = (
         "chat's /save keeps the conversation, which is read again when it goes on",
     ),
     _absent(
-        "answers held to a grammar or schema",
-        "--grammar --grammar-file --json-schema -j --json-schema-file --schema --regex --choice "
-        "--json-object --guided-decoding-backend",
-        "ask for the form in the prompt and check the answer",
+        "grammars in GBNF",
+        "--grammar --grammar-file",
+        "run --schema, --regex and --choice hold an answer to a shape, --lark to a grammar",
     ),
     _absent(
-        "tools on the command line",
-        "--tools --tool-call-parser --enable-auto-tool-choice",
-        "tokens --messages counts them, and generate(tools=…) in Python renders them",
+        "choices of how calls of tools are read",
+        "--tool-call-parser --enable-auto-tool-choice",
+        "run --tools tells from the chat template how the model writes calls",
     ),
     _absent(
         "stop strings",
@@ -144,6 +143,8 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "--thinking": ("--reasoning-budget", "-rea", "--reasoning"),
     "--kv-type": ("-ctk", "--cache-type-k", "-ctv", "--cache-type-v", "--kv-bits",
                   "--kv-cache-dtype"),
+    "--schema": ("--json-schema", "-j", "--json-schema-file"),
+    "--constraint": ("--guided-decoding-backend",),
     "--pre": ("--override-kv", "--tokenizer"),
     "forwardpass chat": ("-cnv", "--conversation"),
     "forwardpass run": ("-no-cnv", "--no-conversation", "-st", "--single-turn"),

@@ -160,18 +160,31 @@ class Search:
             return None
         if lang.plain:
             return self._plain(lang)
-        heap = [(0, 0, "", lang)]
-        seen = {lang}
+        known = self._shortest.get(lang)
+        if known is None:
+            known = self._shortest[lang] = self._searched(lang)
+        return known
+
+    def _searched(self, lang: Lang) -> str:
+        """Of equally long words the first in a fixed order, so that a language without some other
+        word has the same."""
+        heap: list[tuple[int, tuple[int, ...], int, Lang]] = [(0, (), 0, lang)]
+        seen: set[Lang] = set()
         while heap:
-            length, _, word, at = heapq.heappop(heap)
+            length, word, _, at = heapq.heappop(heap)
             if at.nullable:
-                return word
+                return "".join(chr(key & _CODE) for key in word)
+            if at in seen:
+                continue
+            seen.add(at)
+            best: dict[Lang, int] = {}
             for first, last, to in self.live_moves(at):
                 if to not in seen:
-                    seen.add(to)
-                    code = _readable(first, last)
-                    heapq.heappush(heap, (length + _cost(code), to.rank, word + chr(code), to))
-        return None  # unreachable: a live language has a word
+                    key = _key(_readable(first, last))
+                    best[to] = min(key, best.get(to, key))
+            for to, key in best.items():
+                heapq.heappush(heap, (length + _cost(key & _CODE), (*word, key), to.rank, to))
+        raise AssertionError("a live language has a word")
 
     def _plain(self, lang: Lang) -> str:
         """The same of a language without intersections: put together from its parts'."""
@@ -179,14 +192,14 @@ class Search:
         if known is None:
             if lang.kind is Kind.CHARS:
                 codes = (_readable(first, last) for first, last in lang.chars)
-                known = chr(min(codes, key=lambda code: (_cost(code), code)))
+                known = chr(min(map(_key, codes)) & _CODE)
             elif lang.kind is Kind.CAT:
                 known = "".join(map(self._plain, lang.parts))
             elif lang.kind is Kind.REPEAT:
                 known = self._plain(lang.parts[0]) * lang.low
             else:
                 words = lang.words or tuple(map(self._plain, lang.parts))
-                known = min(words, key=lambda word: (sum(map(_cost, map(ord, word))), word))
+                known = min(words, key=_length_and_order)
             self._shortest[lang] = known
         return known
 
@@ -195,12 +208,31 @@ def _needs_escape(char: str) -> bool:
     return char in '"\\' or not 0x20 <= ord(char) < 0x7F
 
 
+# Lower-case letters before all else, what has to be escaped after it; at last by their codes.
+_BANDS = (
+    (0x61, 0x7A), (0x30, 0x39), (0x41, 0x5A), (0x5D, 0x7E), (0x23, 0x5B), (0x20, 0x21),
+    (0x7F, 0x7F), (0x08, 0x0A), (0x0C, 0x0D), (0x22, 0x22), (0x5C, 0x5C),
+)  # fmt: skip
+_CODE = 0x1F_FFFF
+
+
 def _readable(first: int, last: int) -> int:
-    """A code point of the range: a lower-case letter, else printable ASCII, else the first."""
-    for low, high in ((0x61, 0x7A), (0x30, 0x39), (0x41, 0x5A), (0x5D, 0x7E), (0x23, 0x5B)):
+    """A code point of the range: the first in the order of `_key`, or nearly."""
+    for low, high in _BANDS:
         if first <= high and last >= low:
             return max(first, low)
-    return 0x20 if first <= 0x20 <= last else first
+    return first
+
+
+def _key(code: int) -> int:
+    """Orders code points: shorter ones first, then by their band; the lowest bits are the code."""
+    band = next((i for i, (low, high) in enumerate(_BANDS) if low <= code <= high), len(_BANDS))
+    return _cost(code) << 25 | band << 21 | code
+
+
+def _length_and_order(word: str) -> tuple[int, tuple[int, ...]]:
+    codes = [*map(ord, word)]
+    return sum(map(_cost, codes)), tuple(map(_key, codes))
 
 
 def _cost(code: int) -> int:

@@ -189,6 +189,10 @@ class Tokenizer:
         self._check(token_id)
         return self._vocabulary.bytes_of(token_id)
 
+    def all_bytes(self) -> list[bytes]:
+        """`token_bytes` of every id."""
+        return self._vocabulary.all_bytes()
+
     def token_text(self, token_id: int) -> str:
         r"""One token as shown to people; bytes that are no whole character as `\xe2`."""
         return self.token_bytes(token_id).decode("utf-8", "backslashreplace")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from forwardpass.errors import TokenizerError
-from forwardpass.text.bytelevel import to_bytes
+from forwardpass.text.bytelevel import byte_of_character, to_bytes
 
 MAX_TOKENS = 1 << 22
 BLANK = "\u2581"  # SentencePiece writes a blank so
@@ -45,6 +45,26 @@ class Vocabulary:
     unknown_id: int | None = None
     add_bos: bool = False
     special_tokens: Mapping[str, str] = field(default_factory=dict)
+
+    def all_bytes(self) -> list[bytes]:
+        """`bytes_of` every id, in a fraction of the time."""
+        if not self.byte_level or not self._in_alphabet:
+            return [self.bytes_of(token_id) for token_id in range(len(self.texts))]
+        # One character of a byte-level text is one byte, so all are turned in one go.
+        special = self.literal | self.byte_ids.keys()
+        texts = ["" if t is None or i in special else t for i, t in enumerate(self.texts)]
+        joined, out, at = to_bytes("".join(texts)), list[bytes](), 0
+        for token_id, text in enumerate(texts):
+            end = at + len(text)
+            out.append(self.bytes_of(token_id) if token_id in special else joined[at:end])
+            at = end
+        return out
+
+    @property
+    def _in_alphabet(self) -> bool:
+        """Whether each character of each text stands for one byte."""
+        letters = set().union(*(t for i, t in enumerate(self.texts) if t and i not in self.literal))
+        return letters <= byte_of_character().keys()
 
     def bytes_of(self, token_id: int) -> bytes:
         """The exact bytes that a token stands for; none for an id without a token."""
