@@ -16,6 +16,7 @@ import pytest
 
 import forwardpass as fp
 from forwardpass.errors import SchemaError
+from text.call_templates import OWN
 from tiny_model import random_folder
 
 NOTE: dict[str, Any] = {
@@ -315,6 +316,35 @@ def test_all_problems_of_all_tools_are_told_with_the_tool(calling: fp.Model) -> 
         calling.generate("hello", tools=tools)
     places = [problem.pointer for problem in told.value.problems]
     assert places == ["tool lend_book, /properties/a", "tool no, /"]
+
+
+@pytest.mark.parametrize("name", [name for name, (_, form) in OWN.items() if form is not None])
+def test_every_form_of_calls_is_enforced_and_read_back(name: str, tmp_path: Path) -> None:
+    template, _ = OWN[name]
+    folder = random_folder(tmp_path / "m", template=template, max_position_embeddings=4_096)
+    with fp.load(folder) as model:
+        asked: dict[str, Any] = {"tools": [LEND, RENEW], "max_tokens": 120, **WILD}
+        for seed in range(4):
+            answer = model.generate("hello", tool_choice="required", seed=seed, **asked)
+            assert answer.tool_calls
+            assert {call.name for call in answer.tool_calls} <= {"lend_book", "renew"}
+            for call in answer.tool_calls:
+                schema = NOTE if call.name == "lend_book" else RENEW["function"]["parameters"]
+                jsonschema.validate(call.values(), schema)
+            free = model.generate("hello", tool_choice="none", seed=seed, **asked)
+            assert free.tool_calls == ()
+
+
+def test_a_form_that_cannot_be_enforced_is_refused_by_name_and_schemas_are_not(
+    tmp_path: Path,
+) -> None:
+    template, _ = OWN["xml"]
+    folder = random_folder(tmp_path / "m", template=template, max_position_embeddings=4_096)
+    with fp.load(folder) as model:
+        with pytest.raises(fp.RequestError, match="in XML"):
+            model.generate("hello", tools=[RENEW])
+        answer = model.generate("hello", schema=NOTE, seed=1, max_tokens=60, **WILD)
+        jsonschema.validate(json.loads(answer.text), NOTE)
 
 
 # ---- reasoning --------------------------------------------------------------------------

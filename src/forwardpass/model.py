@@ -194,8 +194,7 @@ class Model:
         self._check_open()
         settings = self.settings(**options)
         limits = limits_of(options, self.description.config.vocab_size)
-        ready = self.prepare(prompt, **options)
-        self._check_room(ready, limits)
+        ready = self._shaped(prompt, options, limits)
         return Generation(self, ready, settings, self.runner.prefill(ready.ids), limits)
 
     async def agenerate(self, prompt: Prompt, **options: Unpack[Options]) -> Answer:
@@ -227,8 +226,7 @@ class Model:
             raise RequestError(f"seeds = {seeds!r:.60}: wanted whole numbers")
         settings = self.settings(**options)
         limits = limits_of(options, self.description.config.vocab_size)
-        ready = self.prepare(prompt, **options)
-        self._check_room(ready, limits)
+        ready = self._shaped(prompt, options, limits)
         read = self.runner.prefill(ready.ids)
         for number, seed in enumerate(seeds):
             own = read.fork()
@@ -242,6 +240,12 @@ class Model:
         A text for a model without a chat template is completed as it is. Raises TemplateError for
         messages to such a model.
         """
+        return self._prepared(prompt, options)[0]
+
+    def _prepared(
+        self, prompt: Prompt, options: Options
+    ) -> tuple[Prepared, Sequence[Mapping[str, object]], str | None]:
+        """A prompt, the tools that it offers, and the text that the template made, if it did."""
         check(options)
         control = options.get("control_tokens") or False
         if isinstance(prompt, str) and self.chat is None:
@@ -254,7 +258,7 @@ class Model:
                     "the prompt is empty: without a text there is no token to begin with",
                     advice="give it at least one character",
                 )
-            return self._prepared(ids, options, (), None)
+            return Prepared(tuple(ids), False, frozenset(self.tokenizer.eos_ids)), (), None
         if self.chat is None:
             raise TemplateError(
                 f"{self.description.label} has no chat template, so it cannot take messages",
@@ -270,33 +274,25 @@ class Model:
             thinking=options.get("thinking"),
             arguments=options.get("template_args") or {},
         )
-        return self._prepared(made.ids, options, conversation.tools, made.text)
+        ready = Prepared(made.ids, True, frozenset(self.chat.eos_ids))
+        return ready, conversation.tools, made.text
 
-    def _prepared(
-        self,
-        ids: Sequence[int],
-        options: Options,
-        tools: Sequence[Mapping[str, object]],
-        text: str | None,
-    ) -> Prepared:
-        """A prompt with the shape of its answer; `text` is what the template made, if it did."""
+    def _shaped(self, prompt: Prompt, options: Options, limits: Limits) -> Prepared:
+        """A prompt with the shape that its answer has to have, if one was asked for.
+
+        Refuses a limit or a context in which nothing of that shape can be written.
+        """
+        ready, tools, text = self._prepared(prompt, options)
         shape = self.shapes.of(options, tools, text)
-        chat = None if text is None else self.chat
-        ends = (self.tokenizer if chat is None else chat).eos_ids
-        return Prepared(
-            tuple(ids), text is not None, frozenset(ends) if shape is None else shape.ends, shape
-        )
+        if shape is None:
+            return ready
+        shape.check(limits.max_tokens, self.runner.context - len(ready.ids) + 1)
+        return replace(ready, ends=shape.ends, shape=shape)
 
     @cached_property
     def shapes(self) -> Shapes:
         """The shapes of answers that were asked for, compiled."""
         return Shapes(self.tokenizer, self.chat, self.description.config.vocab_size)
-
-    def _check_room(self, prompt: Prepared, limits: Limits) -> None:
-        """Refuses a limit or a context in which nothing of the asked shape can be written."""
-        if prompt.shape is not None:
-            room = self.runner.context - len(prompt.ids) + 1
-            prompt.shape.check(limits.max_tokens, room)
 
     def settings(self, **options: Unpack[Options]) -> SamplingSettings:
         """Every sampler setting that a request runs with, and its source; a fresh seed if need be.

@@ -20,6 +20,7 @@ from cli.running import PROGRAM, Run
 from forwardpass.cli.chat import HELP, PROMPT
 from forwardpass.engine.runner import Runner, Sequence
 from forwardpass.model import Generation
+from text.call_templates import OWN
 from tiny_model import random_folder
 
 
@@ -195,7 +196,7 @@ def test_a_conversation_is_saved_and_gone_on_with(
 def test_tools_of_a_loaded_conversation_stay_on_offer(
     run: Run, tmp_path: Path, read: list[tuple[int, ...]]
 ) -> None:
-    template = "{{ tools | tojson }}{% for message in messages %}{{ message.content }}{% endfor %}"
+    template, _ = OWN["hermes"]
     folder = random_folder(tmp_path / "m", template=template)
     tools: list[dict[str, Any]] = [
         {"type": "function", "function": {"name": "look", "description": "", "parameters": {}}}

@@ -105,7 +105,12 @@ def test_the_sections_of_a_request_add_up_to_the_prompt_that_run_would_use(
         found = report(run, folder, "--messages", request_file)
         with fp.load(folder) as model:
             prompt = model.prepare(REQUEST["messages"], tools=REQUEST["tools"])
-            assert model.stream(REQUEST["messages"], tools=REQUEST["tools"]).prompt == prompt
+            if "<arg_key>" in template:
+                with pytest.raises(fp.RequestError, match="calls of tools in XML"):
+                    model.stream(REQUEST["messages"], tools=REQUEST["tools"])
+            else:
+                going = model.stream(REQUEST["messages"], tools=REQUEST["tools"])
+                assert going.prompt.ids == prompt.ids
         assert tuple(token["id"] for token in found["tokens"]) == prompt.ids, name
         sections = {section["name"]: section["tokens"] for section in found["sections"]}
         assert list(sections) == [
