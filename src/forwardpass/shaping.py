@@ -107,10 +107,8 @@ def _is_reserved(text: bytes) -> bool:
 class Shapes:
     """The shapes of one model: its tokens, and what was compiled for it."""
 
-    def __init__(
-        self, tokenizer: Tokenizer, chat: Chat | None, rows: int, *, plain: bool = False
-    ) -> None:
-        self._tokenizer, self._chat, self._rows, self._plain = tokenizer, chat, rows, plain
+    def __init__(self, tokenizer: Tokenizer, chat: Chat | None, rows: int) -> None:
+        self._tokenizer, self._chat, self._rows = tokenizer, chat, rows
         self._compiled = Compiled()
         self._maskers: OrderedDict[Grammar, tuple[Masker, Turns]] = OrderedDict()
         self._turns = Turns()
@@ -146,7 +144,7 @@ class Shapes:
         with self._turns:
             kept = self._maskers.get(grammar)
             if kept is None:
-                kept = Masker(grammar, self.tokens, plain=self._plain), Turns()
+                kept = Masker(grammar, self.tokens), Turns()
                 self._maskers[grammar] = kept
                 if len(self._maskers) > MOST_MASKERS:
                     self._maskers.popitem(last=False)

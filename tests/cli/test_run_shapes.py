@@ -11,7 +11,7 @@ import pytest
 
 import forwardpass as fp
 from cli.running import Run
-from test_shaping import CALLING, LEND, NOTE, RENEW
+from shaped import CALLING, LEND, NOTE, RENEW
 from tiny_model import random_folder
 
 WILD = ("--temperature", 3, "--seed", 2)

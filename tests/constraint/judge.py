@@ -99,7 +99,9 @@ class Judge:
         old = (jsonschema.Draft3Validator, jsonschema.Draft4Validator)
         self._whole = chosen not in old
         exactly = exact(json.dumps(schema), whole=self._whole)
-        self._judge = validators.extend(chosen, {"pattern": _pattern, "multipleOf": _multiple})(_rewritten(exactly))
+        self._judge = validators.extend(chosen, {"pattern": _pattern, "multipleOf": _multiple})(
+            _rewritten(exactly)
+        )
 
     def fault(self, text: str | bytes) -> str:
         """Why a text is not valid, or nothing. Raises ValueError for one that is no JSON."""

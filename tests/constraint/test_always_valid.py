@@ -44,7 +44,7 @@ def check(case: dict[str, Any]) -> int:
     return answers
 
 
-@pytest.mark.parametrize("count", [70, pytest.param(None, marks=pytest.mark.large)])
+@pytest.mark.parametrize("count", [40, pytest.param(None, marks=pytest.mark.large)])
 def test_every_answer_ends_in_time_and_is_valid(cases: Path | None, count: int | None) -> None:
     listed = schemas(cases)
     drawn = listed if count is None else Random(SEED).sample(listed, min(count, len(listed)))

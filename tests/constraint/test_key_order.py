@@ -12,7 +12,7 @@ import pytest
 
 from constraint.judge import Judge
 from constraint.vocabularies import ENDS, small
-from constraint.walks import blank, longest, uniform, written
+from constraint.walks import blank, uniform, written
 from forwardpass.constraint.grammar import Grammar, Style, compile_schema
 from forwardpass.constraint.guide import Guide
 from forwardpass.constraint.masks import Masker
@@ -132,7 +132,18 @@ def test_blanks_alone_never_follow_one_another_without_end() -> None:
     """With nothing but blanks for as long as there are any, every gap runs out within its bound."""
     for blanks, bound in (("compact", 0), ("one", 1), ("free", 8)):
         grammar = compile_schema(True, Style(blanks, "any"))
-        for begun in (b"", b"{", b"[", b'{"a"', b'{"a":', b'{"a":1', b'{"a":1,', b"[1", b"[1,", b"[]"):
+        for begun in (
+            b"",
+            b"{",
+            b"[",
+            b'{"a"',
+            b'{"a":',
+            b'{"a":1',
+            b'{"a":1,',
+            b"[1",
+            b"[1,",
+            b"[]",
+        ):
             state = grammar.start().feed(begun)
             assert state is not None
             run = 0

@@ -21,7 +21,7 @@ from forwardpass.errors import SchemaError
 STYLES = [Style("one"), Style("compact"), Style("free"), Style("one", "any"), Style("free", "any")]
 _AB = {"a": {"type": "integer"}, "b": {"type": "string"}}
 _UNIQUE: dict[str, Any] = {"type": "array", "uniqueItems": True, "minItems": 2}
-# What its items cost to be made different is told with a margin, so under a limit few tokens are left.
+# What it costs to make an item different is told with a margin: a limit leaves few tokens then.
 MARGIN = {**_UNIQUE, "items": {"type": "object"}}
 CHOSEN: list[Any] = [
     True,
@@ -44,7 +44,12 @@ CHOSEN: list[Any] = [
         ]
     },
     {"type": "array", "items": {"type": "string", "minLength": 2, "maxLength": 4}, "maxItems": 3},
-    {"type": "array", "contains": {"type": "integer"}, "minContains": 2, "items": {"type": ["integer", "string"]}},
+    {
+        "type": "array",
+        "contains": {"type": "integer"},
+        "minContains": 2,
+        "items": {"type": ["integer", "string"]},
+    },
     {"type": "string", "pattern": "^a+b?[0-9]{2}$"},
     {
         "type": "object",

@@ -14,9 +14,10 @@ import pytest
 import forwardpass as fp
 from constraint.judge import Judge
 from constraint.test_maskbench import schemas
+from constraint.test_suite import OWN_REPORTS, OWN_SYNTAX
 from constraint.variants import SCALARS, near
 from constraint.vocabularies import ENDS, small
-from forwardpass.constraint.grammar import Style, compile_schema
+from forwardpass.constraint.grammar import Style, compile_schema, json_grammar
 from forwardpass.constraint.guide import Guide
 from forwardpass.constraint.masks import Masker
 from forwardpass.constraint.tokens import Tokens, is_set
@@ -113,7 +114,7 @@ def test_valid_instances_pass_as_a_real_tokenizer_writes_them(
 
 def test_names_in_the_order_of_the_schema_may_be_left_out_but_not_turned_round() -> None:
     names = ["a", "b", "name", "id"]
-    schema = {"properties": dict.fromkeys(names, {"type": "integer"}), "required": ["b"]}
+    schema = {"properties": {name: {"type": "integer"} for name in names}, "required": ["b"]}
     masker, rng = Masker(compile_schema(schema, Style("one")), small()), Random(SEED)
     for length in range(1, 5):
         for chosen in permutations(names, length):
@@ -121,3 +122,26 @@ def test_names_in_the_order_of_the_schema_may_be_left_out_but_not_turned_round()
             legal = "b" in chosen and sorted(chosen, key=names.index) == [*chosen]
             for ids in (small().write(text), random_split(small(), text, rng)):
                 assert (refused(masker, ENDS, ids) == "") == legal, text
+
+
+def test_reported_and_syntax_cases_come_out_right_token_by_token(cases: Path | None) -> None:
+    """The same cases that `test_suite.py` asks byte by byte."""
+    listed: list[tuple[Masker, bytes, bool]] = []
+    reports, syntax = OWN_REPORTS, OWN_SYNTAX
+    if cases:
+        folder = cases / "constraint"
+        reports = json.loads((folder / "reports.json").read_text("utf-8"))
+        syntax = json.loads((folder / "json-syntax" / "test_parsing.json").read_text("utf-8"))
+    for report in reports:
+        masker = Masker(compile_schema(report["schema"], Style("one", "any")), small())
+        listed += [(masker, text.encode(), True) for text in report["accept"]]
+        listed += [(masker, text.encode(), False) for text in report["reject"]]
+    bare = Masker(json_grammar(), small())
+    for case in syntax:
+        text = case["text"].encode() if "text" in case else bytes.fromhex(case["hex"])
+        if case["expect"] != "either" and len(text) < 10_000:
+            listed.append((bare, text, case["expect"] == "accept"))
+    rng = Random(SEED)
+    for masker, text, expected in listed:
+        for ids in (small().write(text), random_split(small(), text, rng)):
+            assert (refused(masker, ENDS, ids) == "") == expected, text

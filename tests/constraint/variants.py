@@ -7,7 +7,22 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-TEXTS = ["", "a", "x y", "é", "日本", '"', "\\", "\n", "😀", "2024-01-31", "a/b", "0", "null", "true"]
+TEXTS = [
+    "",
+    "a",
+    "x y",
+    "é",
+    "日本",
+    '"',
+    "\\",
+    "\n",
+    "😀",
+    "2024-01-31",
+    "a/b",
+    "0",
+    "null",
+    "true",
+]
 SCALARS: list[Any] = [None, True, False, 0, 1, -1, 7, 1.5, -0.25, 100, 1e-5, 12345678, *TEXTS]
 
 

@@ -214,8 +214,10 @@ def _between(
     """A decimal within an interval that is more than a point: there always is one."""
     scale = 1
     while True:
-        first = math.floor(low * scale)
-        for count in range(first, first + 40):
+        # Whole numbers, not fractions: of long digits there are many scales without any decimal.
+        first = low.numerator * scale // low.denominator
+        last = high.numerator * scale // high.denominator
+        for count in range(first, min(first + 39, last) + 1):
             value = Fraction(count, scale)
             if interval.holds(value) and all(
                 (value / one).denominator != 1 for one in numbers.never

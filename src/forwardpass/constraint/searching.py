@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from functools import lru_cache
 
 from forwardpass.constraint.lang import Kind, Lang, Moves, TooLarge
 from forwardpass.constraint.regular import Languages
@@ -168,23 +169,44 @@ class Search:
     def _searched(self, lang: Lang) -> str:
         """Of equally long words the first in a fixed order, so that a language without some other
         word has the same."""
-        heap: list[tuple[int, tuple[int, ...], int, Lang]] = [(0, (), 0, lang)]
-        seen: set[Lang] = set()
+        came: dict[Lang, Lang | None] = {}  # from where each was reached first
+        # First those whose words may come out shortest: of which each lang knows a lower bound.
+        heap: list[tuple[int, tuple[int, ...], int, Lang, Lang | None]] = []
+        heap.append((lang.least, (), lang.rank, lang, None))
         while heap:
-            length, word, _, at = heapq.heappop(heap)
-            if at.nullable:
-                return "".join(chr(key & _CODE) for key in word)
-            if at in seen:
+            most, word, rank, at, before = heapq.heappop(heap)
+            if rank == _ENDED:
+                return self._remembered("".join(chr(key & _CODE) for key in word), at, before, came)
+            if at in came:
                 continue
-            seen.add(at)
+            came[at] = before
+            length = most - at.least
+            rest = "" if at.nullable else self._shortest.get(at)
+            if rest is not None:
+                more, keys = _length_and_order(rest)
+                heapq.heappush(heap, (length + more, word + keys, _ENDED, at, before))
+                continue
             best: dict[Lang, int] = {}
             for first, last, to in self.live_moves(at):
-                if to not in seen:
+                if to not in came:
                     key = _key(_readable(first, last))
                     best[to] = min(key, best.get(to, key))
             for to, key in best.items():
-                heapq.heappush(heap, (length + _cost(key & _CODE), (*word, key), to.rank, to))
+                least = length + (key >> 25) + to.least
+                heapq.heappush(heap, (least, (*word, key), to.rank, to, at))
         raise AssertionError("a live language has a word")
+
+    def _remembered(
+        self, word: str, end: Lang, before: Lang | None, came: dict[Lang, Lang | None]
+    ) -> str:
+        """The word; its ends are the words of the languages on the way, which are kept."""
+        at: Lang | None = before
+        place = len(word) - (0 if end.nullable else len(self._shortest[end]))
+        while at is not None:
+            place -= 1
+            self._shortest[at] = word[place:]
+            at = came[at]
+        return word
 
     def _plain(self, lang: Lang) -> str:
         """The same of a language without intersections: put together from its parts'."""
@@ -214,6 +236,7 @@ _BANDS = (
     (0x7F, 0x7F), (0x08, 0x0A), (0x0C, 0x0D), (0x22, 0x22), (0x5C, 0x5C),
 )  # fmt: skip
 _CODE = 0x1F_FFFF
+_ENDED = -1  # in place of a rank: behind a whole word
 
 
 def _readable(first: int, last: int) -> int:
@@ -224,6 +247,7 @@ def _readable(first: int, last: int) -> int:
     return first
 
 
+@lru_cache(4096)
 def _key(code: int) -> int:
     """Orders code points: shorter ones first, then by their band; the lowest bits are the code."""
     band = next((i for i, (low, high) in enumerate(_BANDS) if low <= code <= high), len(_BANDS))

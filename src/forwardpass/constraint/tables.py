@@ -8,6 +8,7 @@ around.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, TypeVar
@@ -161,8 +162,8 @@ class Tables:
             state = self.text_state(frame.state)
             if frame.kind == LISTED:
                 return Kind.NAME, state, self._naming(frame.around, text)
-            if is_blind(frame.around):
-                # It must differ from a name that is not known: even how it goes on hangs on that.
+            if is_blind(frame.around) or text is not None:
+                # How it goes on, or what its end costs, hangs on a name that is not known here.
                 return Kind.DOUBT, 0, 0
             return Kind.TEXT, state, self._some_named(frame.around, frame.kind)
         if isinstance(frame, Popped):
@@ -197,7 +198,8 @@ class Tables:
         if isinstance(around, InArray) and around.plan.unique:
             return self._move({(self._one_more(around), None)})
         if text is not None:
-            return self._doubt(self.closer.cost(_ended(around)))
+            cost = self.closer.cost(_ended(around)) + sum(map(self.closer.margin, _unique(around)))
+            return self._doubt(cost)
         return self._move(set(self.machine.finished(around, None)))
 
     def _doubt(self, cost: int) -> int:
@@ -378,3 +380,11 @@ def _ended(around: Around) -> Frame:
     if isinstance(around, InArray | InObject):
         return replace(around, phase=Phase.AFTER)
     return Popped() if isinstance(around, Hole) else At(around, 0)
+
+
+def _unique(around: Around) -> Iterator[InArray]:
+    """The open lists further out whose items must differ."""
+    while isinstance(around, InArray | InObject):
+        if isinstance(around, InArray) and around.plan.unique:
+            yield around
+        around = around.around

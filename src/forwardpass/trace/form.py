@@ -56,6 +56,9 @@ def as_dict(trace: Trace) -> dict[str, object]:
 
 def _step(step: Step) -> dict[str, object]:
     outcome = step.outcome
+    held = {} if step.mask is None else {
+        "held": {"forced": step.forced, "steered": step.mask.steered}
+    }  # fmt: skip
     return {
         "index": step.index,
         "id": step.id,
@@ -78,6 +81,7 @@ def _step(step: Step) -> dict[str, object]:
             {"id": token, "logprob": _finite(own), "sampled_logprob": _finite(sampled)}
             for token, own, sampled in outcome.wanted
         ],
+        **held,
     }
 
 

@@ -18,7 +18,7 @@ from forwardpass.trace.form import FORMAT, VERSION, stage_as_dict
 from forwardpass.trace.masks import notes_from
 from forwardpass.trace.reading_choice import check_choice
 from forwardpass.trace.reading_scores import best_scores
-from forwardpass.trace.step import FinishReason, Step
+from forwardpass.trace.step import FinishReason, Step, StepMask
 from forwardpass.trace.tokens import TokenNote
 from forwardpass.trace.trace import ModelNote, Trace, mentioned
 
@@ -169,7 +169,7 @@ class _Steps:
         self.tokens = tokens
 
     def step(self, index: int, entry: Entry) -> Step:
-        found = entry.having(*_STEP_KEYS)
+        found = entry.having(*_STEP_KEYS, *(["held"] if "held" in entry.members() else []))
         found["index"].whole(index, index)
         outcome = self._outcome(index, found)
         token, taken = found["id"].id(self.vocabulary), found["taken"].flag()
@@ -177,7 +177,9 @@ class _Steps:
             found["id"].refuse("a token that tokens explain")
         logprob, sampled = found["logprob"].logprob(), found["sampled_logprob"].logprob()
         drawn = (outcome.token, outcome.logprob, outcome.sampled_logprob)
-        if not taken and (token, logprob, sampled) != drawn:
+        mask, forced = _held(found["held"], outcome) if "held" in found else (None, False)
+        apart = taken or (forced and token != outcome.token)
+        if not apart and (token, logprob, sampled) != drawn:
             raise FormatError(f"{entry.where}: not the token that was drawn, and taken is false")
         if taken and token == outcome.token:
             found["taken"].refuse("false where id is the token that was drawn")
@@ -188,10 +190,12 @@ class _Steps:
             self.tokens[token].bytes,
             logprob,
             sampled,
-            None if taken else outcome.random,
+            None if apart else outcome.random,
             _finish_reason(found["finish_reason"]),
             taken,
             outcome,
+            mask,
+            forced,
         )
 
     def _random(self, index: int, entry: Entry) -> float | None:
@@ -241,6 +245,16 @@ class _Steps:
             found["best"].id(self.vocabulary),
             found["best_probability"].real(0, _ONE),
         )
+
+
+def _held(entry: Entry, outcome: Outcome) -> tuple[StepMask, bool]:
+    """What a grammar did to a token, and whether it forced it."""
+    if not outcome.masked:
+        entry.refuse("no such key where masked is false")
+    found = entry.having("forced", "steered")
+    left = outcome.left[1]
+    removed = max(0.0, 1.0 - left.mass)
+    return StepMask(left.survivors, removed, found["steered"].flag()), found["forced"].flag()
 
 
 def _check_stages(outcome: Outcome, entry: Entry) -> None:

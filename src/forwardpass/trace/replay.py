@@ -132,7 +132,7 @@ class _Replaying:
     def step(self, step: Step) -> Replayed:
         """The token that comes in place of one that was recorded. Raises NotKept."""
         outcome = step.outcome
-        if step.taken:
+        if step.taken or step.forced:
             return self._replayed(step, step.id, step.logprob, None, None)
         if _values(self.sampler.settings) == _values(outcome.settings):
             return self._of_outcome(step, outcome)
@@ -175,7 +175,8 @@ class _Replaying:
         trace = self.trace
         reason: FinishReason | None = None
         if token in trace.ends:
-            reason = "stop"
+            closed = token == step.id and step.finish_reason == "length"
+            reason = "length" if closed else "stop"
         elif step.index + 1 == trace.max_tokens or step.finish_reason == "length":
             reason = "length"
         return Replayed(
