@@ -90,12 +90,13 @@ class _Answer:
         self.output: list[int] = []
         # Tokens that were read ahead as the shape forces them, with the scores before each.
         self.ahead: deque[tuple[int, F32]] = deque()
+        self.was_ahead = False  # whether the token at hand is one of these
         self.scores: F32 = sequence.scores
         self.steered = False
 
     def step(self, index: int, left: int, asked: int | None) -> Step:
         """The step at a place of the answer, `left` tokens at most with this one."""
-        forced = bool(self.ahead)
+        forced = self.was_ahead = bool(self.ahead)
         if forced:
             asked, self.scores = self.ahead.popleft()
         allowed = None if self.guide is None else self._allowed(index, left, asked)
@@ -122,7 +123,8 @@ class _Answer:
         """What the next step needs: a pass over the token, and over text that is forced now."""
         self.output.append(token)
         run = [] if self.guide is None else self._guided(self.guide, token, left, runs)
-        if self.ahead:
+        if self.was_ahead:  # the pass that read it ahead has been through it
+            self.scores = self.sequence.scores
             return
         if run:
             rows = self.runner.extend(self.sequence, [token, *run])
@@ -135,7 +137,7 @@ class _Answer:
         """Moves the guide on by a token; the tokens that it forces after that, if they are new."""
         with self.turns:
             guide.advance(token)
-            if not runs or self.ahead or not isinstance(guide, Guide):
+            if not runs or self.was_ahead or not isinstance(guide, Guide):
                 return []
             return forced_run(guide.masker, guide.state, self.tokenizer.encode_inside, left)
 

@@ -138,7 +138,7 @@ def shape_lines(answer: Answer) -> Iterator[str]:
     tokens = plural(shape.steps, "token")
     whole = "in shape" if shape.complete else "not whole"
     passes = exact(shape.steps - shape.forced)
-    runs = f", {exact(shape.forced)} of them in forced runs: {passes} passes instead"
+    runs = f", {exact(shape.forced)} of them in forced runs: {passes} passes for the answer"
     forced = runs if shape.forced else ""
     most = f"at most {_share(shape.most_removed)} at token {shape.most_removed_at}"
     mask = f"the mask took {_share(shape.mean_removed)} of the probability, {most}"

@@ -392,10 +392,6 @@ def _keys(place: Place) -> Mapping[str, Json]:
 
 def _cuts(place: Place) -> bool:
     """Whether a schema is best read knowing what else holds: it has complements inside."""
-    keys = _keys(place)
-    return (
-        any(keyword in keys for keyword in ("oneOf", "not", "if"))
-        and "$ref" not in keys
-        and "unevaluatedProperties" not in keys
-        and "unevaluatedItems" not in keys
-    )
+    keys = _keys(place).keys()
+    kept_apart = {"$ref", "unevaluatedProperties", "unevaluatedItems"}
+    return not keys.isdisjoint({"oneOf", "not", "if"}) and keys.isdisjoint(kept_apart)

@@ -25,7 +25,7 @@ _ALL = frozenset(range(256))
 _HEX = {byte: int(chr(byte), 16) for byte in b"0123456789abcdefABCDEF"}
 
 # What a state is: a tag and what is known so far.
-_CHAR, _ESCAPE, _HEXES, _BACKSLASH, _LETTER_U, _LOW, _TAIL = range(7)
+_CHAR, _ESCAPE, _HEXES, _BACKSLASH, _LETTER_U, _LOW, _TAIL, _REST = range(8)
 
 
 class Strings:
@@ -254,8 +254,30 @@ class Numbered:
 class Plain(Strings):
     """The same for texts that are written as they are: UTF-8, no quotes, nothing escaped."""
 
+    def _compute(self, state: int, byte: int) -> int:
+        lang = self._langs[state]
+        tag, *facts = self._states[state]
+        if tag != _REST or lang is None:
+            return super()._compute(state, byte)
+        (more,) = facts
+        assert isinstance(more, int)
+        if not 0x80 <= byte <= 0xBF:
+            return DEAD
+        return self._number((_REST, more - 1), lang) if more > 1 else self._number((_CHAR,), lang)
+
     def _at_character(self, lang: Lang, byte: int) -> int:
         return self._character(lang, byte) if byte < 0x80 else super()._at_character(lang, byte)
+
+    def _raw(self, lang: Lang, start: int, more: int) -> int:
+        # Where all characters that may follow lead to one language, these need no states of their
+        # own: most of Unicode's do.
+        last = start + (1 << 6 * more) - 1
+        moves = self.search.live_moves(lang)
+        at = bisect_right(moves, start, key=by_first) - 1
+        overlong = start < (0x80, 0x800, 0x10000)[more - 1]
+        if not overlong and at >= 0 and last <= moves[at][1]:
+            return self._number((_REST, more), moves[at][2])
+        return super()._raw(lang, start, more)
 
     def done(self, state: int) -> bool:
         """Whether the text may end here."""
