@@ -2,6 +2,8 @@
 
 What a caller hands over is checked: whatever is out of range, of another shape or of another type
 raises ValueError. Arrays are C-contiguous.
+
+Longer than 400 lines, since it is one extension.
 """
 
 # ruff: noqa: PT028  (the kernels' test entries are no tests)

@@ -26,7 +26,6 @@ MOST_GRAMMARS = 128
 MOST_BYTES = 512 << 20
 _AT_LEAST = 64 << 10  # bytes of any grammar: its tables, plans and forms
 _A_LANGUAGE = 2_500  # bytes of one with its moves and the states that stand in it
-_A_NUMERAL = 600  # bytes of a state within a number
 
 
 class Compiled:
@@ -106,9 +105,8 @@ def size_of(kept: Grammar | SchemaError) -> int:
     """About how many bytes a grammar holds now, or a refusal."""
     if isinstance(kept, SchemaError):
         return sum(len(str(problem)) for problem in kept.problems)
-    machine = kept.machine
-    states = _A_LANGUAGE * machine.languages.size + _A_NUMERAL * machine.numerals.size
-    return _AT_LEAST + states
+    # The states of numbers are shared by all grammars, so they are no grammar's own.
+    return _AT_LEAST + _A_LANGUAGE * kept.machine.languages.size
 
 
 def _made(make: Callable[[], Grammar]) -> Grammar | SchemaError:

@@ -199,3 +199,18 @@ def power_of(ratio: Fraction) -> int:
     while Fraction(10) ** (guess + 1) <= ratio:
         guess += 1
     return guess
+
+
+def whole_from(ratio: Fraction) -> int:
+    """The least k for which 10^k times the ratio is whole; a million where there is none."""
+    rest, twos, fives = ratio.denominator, 0, 0
+    while rest % 2 == 0:
+        rest, twos = rest // 2, twos + 1
+    while rest % 5 == 0:
+        rest, fives = rest // 5, fives + 1
+    if rest != 1:
+        return 1_000_000
+    if twos or fives:
+        return max(twos, fives)
+    text = str(ratio.numerator)
+    return len(text.rstrip("0")) - len(text)

@@ -8,10 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
-from forwardpass.constraint.comparing import Comparable, comparable
-from forwardpass.constraint.forms import Form
+from forwardpass.constraint.comparing import comparable
 from forwardpass.constraint.frames import (
     LISTED,
     Around,
@@ -34,17 +32,16 @@ from forwardpass.constraint.frames import (
     Position,
 )
 from forwardpass.constraint.names import Names, is_blind
-from forwardpass.constraint.numbers import WITHIN_REACH, cardinality
-from forwardpass.constraint.numerals import shared_numerals
+from forwardpass.constraint.others import Others
 from forwardpass.constraint.plans import Counts, Node
 from forwardpass.constraint.room import added, array_open, reached, zeros
 from forwardpass.constraint.scripts import Control, Literal, Point, Value, Words
 from forwardpass.constraint.searching import Search
+from forwardpass.constraint.shared_numerals import shared_numerals
 from forwardpass.constraint.strings import CLOSED, DEAD, Plain, Strings
 
 # How deep an item may nest in an array whose items must differ: it is read again to compare it.
 DEEPEST_ITEM = 100
-MOST_OTHERS = 10_000
 # Stands among the items of an array for one that is not known.
 UNKNOWN = ("unknown", None)
 _WORDS = {0x74: b"rue", 0x66: b"alse", 0x6E: b"ull"}
@@ -72,9 +69,9 @@ class Machine:
         self.search, self.languages = search, search.languages
         self.strings, self.numerals, self.plain = Strings(search), shared_numerals(), Plain(search)
         self.names = Names(search, any_order=any_order, repeated=repeated)
+        self.others = Others(search)
         self.blanks = blanks
         self.frames = Frames()
-        self._others: dict[tuple[Node, frozenset[Comparable]], Node | None] = {}
         self._steps: dict[tuple[Frame, int], tuple[Position, ...]] = {}
 
     def start(self, point: Point) -> Position:
@@ -257,7 +254,7 @@ class Machine:
                 yield from self.finished(frame.around, text)
         elif byte == 0x2C and phase == Phase.AFTER:
             nodes = [node for node, _ in self.items(frame)]
-            if UNKNOWN in frame.seen and sum(map(self._choices, nodes)) == 1:
+            if UNKNOWN in frame.seen and sum(map(self.others.choices, nodes)) == 1:
                 yield Doubt(), None  # the one value that is left may be the one not known
             elif nodes:
                 yield replace(frame, phase=Phase.COMMA, blanks=self.blanks.after_comma), text
@@ -289,48 +286,11 @@ class Machine:
         for option in plan.at(frame.index):
             counts = added(frame.counts, option.counts)
             if array_open(plan, frame.index + 1, counts):
-                node = self.different(option.node, frame.seen) if plan.unique else option.node
+                node: Node | None = option.node
+                if plan.unique:
+                    node = self.others.different(option.node, frame.seen)
                 if node is not None:
                     yield node, counts
-
-    def different(self, node: Node, seen: frozenset[Comparable]) -> Node | None:
-        """The same value but for those seen; containers differ at their end, or go on."""
-        key = node, seen
-        if key not in self._others:
-            if len(self._others) > MOST_OTHERS:
-                self._others.clear()
-            self._others[key] = self._different(node, seen)
-        return self._others[key]
-
-    def _different(self, node: Node, seen: frozenset[Comparable]) -> Node | None:
-        form = node.form
-        texts = self.languages.words(str(v) for sort, v in seen if sort == "text")
-        # Numbers are compared as they are written, so these have to be of some size.
-        numbers = [met for one in form.numbers if (met := one.meet(WITHIN_REACH)) is not None]
-        for sort, value in seen:
-            if sort == "number":
-                assert isinstance(value, Fraction)
-                numbers = [one.without(value) for one in numbers]
-        rest = replace(
-            form,
-            null=form.null and ("null", None) not in seen,
-            booleans=frozenset(b for b in form.booleans if ("boolean", b) not in seen),
-            texts=self.languages.both((form.texts, self.languages.negate(texts))),
-            numbers=tuple(n for n in numbers if n.meet(n) is not None),
-        )
-        made = Node(node.expr, rest, node.arrays, node.objects, alive=True)
-        return made if self._any_scalar(rest) or node.arrays or node.objects else None
-
-    def _choices(self, node: Node) -> int:
-        """How many values there are, counted up to two."""
-        if node.arrays or node.objects:
-            return 2
-        form = node.form
-        few = int(form.null) + len(form.booleans) + self.search.count(form.texts, 2)
-        return min(few + sum(cardinality(one, 2) for one in form.numbers), 2)
-
-    def _any_scalar(self, form: Form) -> bool:
-        return bool(form.null or form.booleans or form.numbers or self.search.live(form.texts))
 
     # ---- objects -----------------------------------------------------------------------
 

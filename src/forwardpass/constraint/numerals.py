@@ -21,6 +21,7 @@ from forwardpass.constraint.decimals import (
     high_of,
     low_of,
     power_of,
+    whole_from,
 )
 from forwardpass.constraint.numbers import (
     LITERAL,
@@ -323,25 +324,10 @@ def _multiples(numbers: Numbers, value: Fraction) -> tuple[int, int]:
     """The range of exponents that make a right multiple of the value."""
     least, most = -1_000_000, 1_000_000
     if numbers.step is not None:
-        least = _whole_from(value / numbers.step)
+        least = whole_from(value / numbers.step)
     for step in numbers.never:
-        most = min(most, _whole_from(value / step) - 1)
+        most = min(most, whole_from(value / step) - 1)
     return least, most
-
-
-def _whole_from(ratio: Fraction) -> int:
-    """The least k for which 10^k times the ratio is whole; a million where there is none."""
-    rest, twos, fives = ratio.denominator, 0, 0
-    while rest % 2 == 0:
-        rest, twos = rest // 2, twos + 1
-    while rest % 5 == 0:
-        rest, fives = rest // 5, fives + 1
-    if rest != 1:
-        return 1_000_000
-    if twos or fives:
-        return max(twos, fives)
-    text = str(ratio.numerator)
-    return len(text.rstrip("0")) - len(text)
 
 
 def _next(facts: _Facts, byte: int) -> _Facts | None:
@@ -368,22 +354,6 @@ def _next(facts: _Facts, byte: int) -> _Facts | None:
     if byte in (0x2B, 0x2D) and phase == _E:
         return replace(facts, phase=_SIGN, down=byte == 0x2D)
     return None
-
-
-class _Shared:
-    """The automaton that all grammars use, until it has grown large: then those to come get a new
-    one."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._now = most, Numerals()
-
-    def __call__(self) -> Numerals:
-        if self._now.size > self._most:
-            self._now = Numerals()
-        return self._now
-
-
-shared_numerals = _Shared(100_000)
 
 
 def _simplified(facts: _Facts) -> _Facts:
