@@ -18,7 +18,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 ROOT = Path(__file__).resolve().parents[1]
 ORACLES = ROOT / "tests" / "oracles"
-JUDGES = ("gguf", "mlx", "safetensors", "torch", "transformers")
+JUDGES = ("gguf", "llguidance", "mlx", "safetensors", "torch", "transformers")
 
 _own_cases_only = pytest.StashKey[int]()
 _oracles_left_out = pytest.StashKey[int]()

@@ -322,13 +322,16 @@ class Trie:
 
     def segment_count(self, text: bytes) -> int: ...
 
+_Moves: TypeAlias = list[tuple[int, int, int]]
+_Language: TypeAlias = tuple[bool, _Moves] | tuple[bool, _Moves, int]
+
 class Grammar(Protocol):
     """What fills the tables of Masks. -1 is what does not go on."""
 
     def move(self, state: int, byte: int, /) -> int:
         """The move that a byte leads to."""
 
-    def language(self, language: int, /) -> tuple[bool, list[tuple[int, int, int]], int]:
+    def language(self, language: int, /) -> _Language:
         """Whether a text may end here; and rising ranges of the code points that may come next,
         without surrogates: first, last, the language that they lead to. Asked once."""
 

@@ -101,7 +101,7 @@ def test_a_tool_whose_name_could_not_be_called_is_refused(name: str) -> None:
 
 
 def test_strict_is_kept_as_said_and_not_shown_to_the_model() -> None:
-    said = {"strict": True}, {"strict": False}, {"strict": None}, {}
+    said: list[dict[str, Any]] = [{"strict": True}, {"strict": False}, {"strict": None}, {}]
     tools = tools_from(
         [{"name": f"flat{i}", **strict} for i, strict in enumerate(said)]
         + [{"function": {"name": f"in{i}", **strict}} for i, strict in enumerate(said)]

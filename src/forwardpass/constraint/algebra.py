@@ -26,7 +26,6 @@ from forwardpass.constraint.lang import Kind, Lang
 from forwardpass.constraint.numbers import ALL_NUMBERS, Numbers, unite
 from forwardpass.constraint.regular import Languages
 from forwardpass.constraint.searching import Search
-from forwardpass.constraint.steps import Exhausted as Exhausted
 from forwardpass.constraint.steps import Work
 
 MOST_ALTERNATIVES = 256

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from forwardpass.constraint.algebra import Exhausted, Unsupported
 from forwardpass.constraint.documents import (
     KNOWN_DIALECTS,
     Dialect,
@@ -32,6 +31,7 @@ from forwardpass.constraint.regular import Languages
 from forwardpass.constraint.scripts import Point, Words, ending, single
 from forwardpass.constraint.searching import Search
 from forwardpass.constraint.states import Grammar, State
+from forwardpass.constraint.steps import Exhausted
 from forwardpass.errors import RequestError, SchemaError, SchemaProblem, did_you_mean
 
 __all__ = ["Builder", "Grammar", "State", "Style", "compile_schema", "json_grammar"]
@@ -101,17 +101,7 @@ class Builder:
             document, assert_formats=self.style.assert_formats, search=self.search
         )
         planner = Planner(normalizer)
-        try:
-            root = planner.plan(normalizer.expressions.schema(document.root))
-        except Unsupported as problem:
-            normalizer.tell(document.root, problem.keyword, problem.reason, problem.way_out)
-        except Exhausted:
-            normalizer.tell(
-                normalizer.place,
-                "(alternatives)",
-                "take too long to be taken apart",
-                "use fewer branches in anyOf, oneOf, not or if",
-            )
+        root = planner.plan(normalizer.expressions.schema(document.root))
         if normalizer.problems:
             raise SchemaError(list(normalizer.problems))
         if not root.alive:
@@ -126,12 +116,15 @@ class Builder:
 
         Raises RequestError for one that cannot be honoured or that nothing matches.
         """
+        self.languages.steps.begin()
         try:
             lang = whole(self.languages, pattern)
             if self.search.live(lang):
                 return lang
-        except (PatternError, TooLarge) as problem:
+        except (PatternError, TooLarge, Exhausted) as problem:
             raise RequestError(f"{where} {pattern!r:.60} {problem}") from None
+        finally:
+            self.languages.steps.end()
         raise RequestError(f"{where} {pattern!r:.60} matches no text")
 
     def choice(self, texts: Iterable[str]) -> Lang:
