@@ -58,8 +58,11 @@ class Ours:
     def __init__(self) -> None:
         from forwardpass import _native
         from forwardpass.constraint import grammar, guide, masks, tokens
+        from forwardpass.sampling.sampler import Sampler
+        from forwardpass.sampling.settings import resolve
 
         self._grammar, self._guide, self._masks, self._tokens = grammar, guide, masks, tokens
+        self._sampler = Sampler(resolve({}, None, False))
         self.version = f"forwardpass, {_native.levels()[0]}"
 
     def vocabulary(self, given: dict[str, Any]) -> None:
@@ -67,9 +70,9 @@ class Ours:
         texts = [None if i in never else text for i, text in enumerate(given["texts"])]
         self._vocabulary = self._tokens.Tokens(texts, len(texts))
         self._ends = given["ends"]
-        assert (
-            self._vocabulary.trie is not None
-        )  # made when first asked for, so in the time of the vocabulary
+        _ = (
+            self._vocabulary.common
+        )  # made when first asked for: belongs to the time of the vocabulary
 
     def compile(self, schema: str) -> Any:
         compiled = self._grammar.compile_schema(json.loads(schema), self._grammar.Style("one"))
@@ -79,7 +82,8 @@ class Ours:
         return _OurGuide(self._guide.Guide(grammar, self._ends))
 
     def apply(self, scores: Any, words: Any) -> None:
-        raise NotImplementedError  # the sampler reads the words: timed as `step` once it does
+        # The sampler reads the words: its whole choice of the best token is timed.
+        self._sampler.pick(scores, prompt=(), output=(), position=0, mask=words)
 
 
 class _OurGuide:
