@@ -68,12 +68,16 @@ def forced_run(
         reaching = mask.count > _MOST_LEGAL or any(
             len(masker.tokens.text(one)) > remaining for one in ids_of(mask.words).tolist()
         )
-        after = None if reaching or not is_set(mask.words, token) else state.feed(own)
+        # What is left of the limit must allow each of them, as it will be asked to.
+        limit = left - len(out) - 2
+        if reaching or limit < 0 or not is_set(masker.mask(state, limit).words, token):
+            break
+        after = state.feed(own)
         if after is None:
             break
         state, remaining = after, remaining - len(own)
         out.append(token)
-    return out if masker.cost(state) <= left - len(out) - 1 else []
+    return out
 
 
 def _whole_characters(text: bytes) -> int:
